@@ -24,7 +24,7 @@ from shared_ir.errors import IngotError
 from shared_ir.printable import printable
 from shared_ir.registry.collection import Collected, Pins, Rule, collect
 from shared_ir.registry.retention import Outcome, Retention, retain
-from shared_ir.service_kit.telemetry.log import start_log
+from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.storage.store import open_store
 
 _HOUR, _DAY = 3600.0, 24 * 3600.0
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         settings = Settings.from_environment()
         answer = given.run(given, settings, open_repository(settings))
     except IngotError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_why_not(error)
         return 1
     print(json.dumps(answer, indent=2) if given.json else printable(_text(answer)))
     return 0

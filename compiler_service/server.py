@@ -206,7 +206,8 @@ def serve(
     return 0
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
+def main(arguments: Sequence[str] | None = None, *, is_whole: bool = False) -> int:
+    """``is_whole`` as in :func:`shared_ir.service_kit.telemetry.log.start_log`."""
     parser = argparse.ArgumentParser(
         prog="python -m compiler_service.server",
         description="The compiler service. Settings are INGOT_* environment variables (compiler_service/settings.py).",
@@ -217,7 +218,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     prepare_process()
     try:
-        start_log("compiler-api")
+        start_log("compiler-api", is_whole=is_whole)
         start_tracing("compiler-api")
         instead = {"compiler_port": given.port, "compiler_metrics_port": given.metrics_port}
         chosen = {variable(name): str(port) for name, port in instead.items() if port is not None}
@@ -229,4 +230,4 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(is_whole=True))

@@ -213,15 +213,17 @@ def _with_port(address: str, port: int) -> str:
     return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
 
 
-def main() -> int:
-    """Exit status 2 when a setting is wrong, with one sentence on standard error."""
+def main(*, is_whole: bool = False) -> int:
+    """Exit status 2 when a setting is wrong, with one sentence on standard error. ``is_whole`` as in
+    :func:`shared_ir.service_kit.telemetry.log.start_log`.
+    """
     argparse.ArgumentParser(
         prog="python -m runtime_service.server",
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
     ).parse_args()
     prepare_process()
     try:
-        start_log("runtime")
+        start_log("runtime", is_whole=is_whole)
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, store_source(settings))
     except IngotError as error:
@@ -232,4 +234,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(is_whole=True))

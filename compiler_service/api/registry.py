@@ -9,6 +9,7 @@ import grpc
 
 from compiler_service.api import registry_converters as converters
 from compiler_service.api.answers import Answering, answered, streamed
+from compiler_service.api.pages import Messages
 from compiler_service.api.traffic import Traffic
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import changes_page, model_summary, models_page, page_size, versions_page
@@ -29,9 +30,9 @@ class RegistryServicer(Answering):
     @answered
     def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
         chosen = converters.model_filter_from_pb(request)
-        page = models_page(self._repository, page_size(request.page_size), request.page_token, chosen)
-        models = [converters.model_to_pb(model) for model in page.items]
-        return pb.ListModelsResponse(models=models, next_page_token=page.token)
+        size, messages = page_size(request.page_size), Messages(converters.model_to_pb)
+        page = models_page(self._repository, size, request.page_token, chosen, messages.weigh)
+        return pb.ListModelsResponse(models=messages.of(page), next_page_token=page.token)
 
     @answered
     def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
@@ -40,9 +41,9 @@ class RegistryServicer(Answering):
     @answered
     def ListVersions(self, request: pb.ListVersionsRequest, context: grpc.ServicerContext) -> pb.ListVersionsResponse:
         size, chosen = page_size(request.page_size), converters.version_filter_from_pb(request)
-        page = versions_page(self._repository, request.name, size, request.page_token, chosen)
-        versions = [converters.version_to_pb(version) for version in reversed(page.items)]
-        return pb.ListVersionsResponse(versions=versions, next_page_token=page.token)
+        messages = Messages(converters.version_to_pb)
+        page = versions_page(self._repository, request.name, size, request.page_token, chosen, messages.weigh)
+        return pb.ListVersionsResponse(versions=messages.of(page)[::-1], next_page_token=page.token)
 
     @answered
     def SetLabel(self, request: pb.SetLabelRequest, context: grpc.ServicerContext) -> pb.Model:
@@ -70,9 +71,9 @@ class RegistryServicer(Answering):
     @answered
     def ListEvents(self, request: pb.ListEventsRequest, context: grpc.ServicerContext) -> pb.ListEventsResponse:
         size, chosen = page_size(request.page_size), converters.change_filter_from_pb(request, self._prefix(context))
-        page = changes_page(self._repository, size, request.page_token, chosen)
-        events = [converters.change_to_pb(change) for change in page.items]
-        return pb.ListEventsResponse(events=events, next_page_token=page.token)
+        messages = Messages(converters.change_to_pb)
+        page = changes_page(self._repository, size, request.page_token, chosen, messages.weigh)
+        return pb.ListEventsResponse(events=messages.of(page), next_page_token=page.token)
 
     @streamed
     def DownloadArtifact(

@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 
 from compiler_service.api import converters
 from compiler_service.api.answers import answered, typed
+from compiler_service.api.pages import Messages
 from compiler_service.api.registry import RegistryServicer
 from compiler_service.api.reports import Reports
 from compiler_service.api.traffic import Traffic
@@ -145,9 +146,9 @@ class CompilerServicer(RegistryServicer):
     @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         chosen = converters.job_filter_from_pb(request, Namespace(self._caller(context).namespace).stored(""))
-        page = self._pages.page(page_size(request.page_size or request.limit), request.page_token, chosen)
-        jobs = [converters.job_to_pb(record) for record in page.items]
-        return pb.ListJobsResponse(jobs=jobs, next_page_token=page.token)
+        size, messages = page_size(request.page_size or request.limit), Messages(converters.job_to_pb)
+        page = self._pages.page(size, request.page_token, chosen, messages.weigh)
+        return pb.ListJobsResponse(jobs=messages.of(page), next_page_token=page.token)
 
     @detached
     @answered

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
 from compiler_service.jobs.records import JobStage, Source
@@ -12,14 +12,18 @@ Member = tuple[str, int]
 """A job, and the number of a target of it or WHOLE_JOB."""
 
 
+Addressed = tuple[str, str]
+"""A line, as :data:`compiler_service.jobs.waiting.line.LINES` names it, and a kind of machine, empty for any."""
+
+
 class Queue(Protocol):
     """Tells the workers that there is work."""
 
-    def send(self, stage: JobStage, job: str, target: int) -> None:
-        """A stage waits in its line; only ids travel."""
+    def send(self, stage: JobStage, job: str, target: int, kind: str = "") -> None:
+        """A stage waits in its line, for workers on a ``kind`` of machine or for any; only ids travel."""
 
-    def waiting(self) -> Mapping[str, Sequence[Member]]:
-        """Jobs and targets of the messages that no worker has taken, by the names of :data:`compiler_service.jobs.line.LINES`."""
+    def waiting(self, kinds: Collection[str]) -> Mapping[Addressed, Sequence[Member]]:
+        """Jobs and targets of the messages that no worker has taken, of those to any worker and to ``kinds`` of machines."""
 
 
 class Compiler(Protocol):

@@ -64,7 +64,7 @@ class Reconciler:
                 for own in dues:
                     what = "" if (record.id, own.number) in leased else _why_idle(own)
                     if what == "suspect":
-                        waiting = self._service.waiting() if waiting is None else waiting
+                        waiting = self._service.dispatch.waiting() if waiting is None else waiting
                         what = self._suspect((record.id, own.number), before, suspects, waiting)
                     if what and self._again(record.id, own, what):
                         counts[what] += 1
@@ -135,7 +135,7 @@ class Reconciler:
         if self._store.change(record.id, own.number, leased=False, resume_at=0.0):
             if why:
                 self._service.tell(record, own.number, why)
-            self._service.send(record, own.number, own.stage)
+            self._service.dispatch.send(record, own.number, own.stage)
 
     def _follow(self, record: JobRecord) -> int:
         """Targets of ``record`` whose leader does not lead them any more; they are told, or take the lead."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -14,8 +14,7 @@ from compiler_service.jobs.due import remaining
 from compiler_service.jobs.history.logs import Logs
 from compiler_service.jobs.history.times import Times
 from compiler_service.jobs.idempotency import job_ids, order_again, same_order
-from compiler_service.jobs.line import LINES, Line, check_priority
-from compiler_service.jobs.neighbours import Compiler, Member, Queue, RecordStore, SourceCatalogue
+from compiler_service.jobs.neighbours import Compiler, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.records import (
     WHOLE_JOB,
@@ -29,6 +28,8 @@ from compiler_service.jobs.records import (
     TargetRecord,
 )
 from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.waiting.dispatch import Dispatch
+from compiler_service.jobs.waiting.line import check_priority
 from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_to_dict
@@ -58,7 +59,7 @@ class JobService:
     ) -> None:
         self.store = store
         self.orders = orders
-        self.line = Line(store.redis)
+        self.dispatch = Dispatch(store, queue)
         self.logs = Logs(store.log, orders.store)
         self.times = Times(store.redis, counters, store.keep_seconds)
         self._counters = counters
@@ -66,7 +67,6 @@ class JobService:
         self._sources = sources
         self._records = records
         self.compiler = compiler
-        self.queue = queue
         self._max_jobs = max_jobs
 
     def submit(self, submission: Submission) -> JobRecord:
@@ -116,7 +116,7 @@ class JobService:
         for target in targets:
             self._counters.cache("hit" if target.cache_hit else "miss")
         if any(leads):
-            self.send(record, WHOLE_JOB, JobStage.INGEST)
+            self.dispatch.send(record, WHOLE_JOB, JobStage.INGEST)
         return self.store.get(record.id)
 
     def get(self, job: str) -> JobRecord:
@@ -165,7 +165,7 @@ class JobService:
         """After ingest: send the targets that this job compiles itself on their way."""
         for number, target in enumerate(record.targets):
             if target.state is JobState.QUEUED and not target.follows:
-                self.send(record, number, remaining(record, number)[0])
+                self.dispatch.send(record, number, remaining(record, number)[0])
 
     def finish_target(
         self, job: str, number: int, state: JobState, artifact_key: str = "", error: IngotError | None = None
@@ -197,21 +197,6 @@ class JobService:
             if not target.state.finished:
                 self._finish(record, number, JobState.FAILED, error=error)
         self.finish_job(job, JobState.FAILED, error=error)
-
-    def send(self, record: JobRecord, number: int, stage: JobStage) -> None:
-        """Have a stage wait for a worker."""
-        self.line.join(stage, record, number)
-        self.queue.send(stage, record.id, number)
-
-    def waiting(self) -> Collection[Member]:
-        """Jobs and targets that a message will have a worker come to. Any message of a line will do for any that stands in it."""
-        found: set[Member] = set()
-        standing = {name: self.line.standing(name) for name in set(LINES.values())}
-        messages = self.queue.waiting()
-        for name, own in standing.items():
-            sent = messages.get(name, ())
-            found |= {*sent, *(own if len(sent) >= len(own) else ())}
-        return found
 
     def end_late(self, record: JobRecord) -> bool:
         """Fail a job whose deadline has passed; whether that was so. One that is being published has made it."""
@@ -321,7 +306,7 @@ class JobService:
             self.store.create(record)
             return record
         if self._create(record):
-            self.send(record, WHOLE_JOB, JobStage.PUBLISH)
+            self.dispatch.send(record, WHOLE_JOB, JobStage.PUBLISH)
         return record
 
     def _create(self, record: JobRecord) -> bool:
@@ -347,7 +332,7 @@ class JobService:
     def _join(self, record: JobRecord, number: int) -> bool:
         """True when this job itself compiles the target."""
         key = record.targets[number].request_key
-        leader = self.store.join_flight(key, record.id, number)
+        leader, led = self.store.flights.join(key, record.id, number)
         if leader == record.id:
             return True
         self._counters.cache("shared")
@@ -355,6 +340,7 @@ class JobService:
         self.store.update(record.id, state=JobState.RUNNING, started=time.time())
         text = f"job {leader} is compiling the same; waiting for it"
         self.store.add_event(record.id, Event("log", record.targets[number].target, {"level": "INFO", "text": text}))
+        self.dispatch.follow(record, (leader, led))
         return False
 
     def _finish(
@@ -372,8 +358,8 @@ class JobService:
             return
         self._counters.target_finished(state, target.target, error.code if error else "")
         if target.follows:
-            self.store.leave_flight(target.request_key, record.id, number)
-        for job, waiting in self.store.end_flight(target.request_key, record.id, number):
+            self.store.flights.leave(target.request_key, record.id, number)
+        for job, waiting in self.store.flights.end(target.request_key, record.id, number):
             self._end_wait(job, waiting, state, artifact_key, error)
 
     def _end_wait(self, job: str, number: int, state: JobState, artifact_key: str, error: IngotError | None) -> None:
@@ -387,13 +373,15 @@ class JobService:
             self._finish(record, number, state, artifact_key, error, cache_hit=state is JobState.SUCCEEDED)
             self._publish_if_done(job)
             return
-        leader = self.store.join_flight(record.targets[number].request_key, job, number)
+        leader, led = self.store.flights.join(record.targets[number].request_key, job, number)
         self.store.update_target(job, number, follows="" if leader == job else leader)
-        if leader == job:
+        if leader != job:
+            self.dispatch.follow(record, (leader, led))
+        else:
             self.store.update(job, passed=JobStage.INGEST.value)  # whom it followed had taken the model in
-            self.send(record, number, remaining(record, number)[0])
+            self.dispatch.send(record, number, remaining(record, number)[0])
 
     def _publish_if_done(self, job: str) -> None:
         record = self.store.get(job)
         if not record.state.finished and all(target.state.finished for target in record.targets):
-            self.send(record, WHOLE_JOB, JobStage.PUBLISH)
+            self.dispatch.send(record, WHOLE_JOB, JobStage.PUBLISH)

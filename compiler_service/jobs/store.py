@@ -11,8 +11,7 @@ Keys, all below ``ingot:``::
     list:...                     which jobs there are (jobs/history/lists.py)
     jobs                 zset    ids of those that a version before this one has created, until they are in those lists
     active               zset    ids of unfinished jobs by time of creation
-    flight:<key>         string  "<job>:<target>" that compiles an artifact key at the moment
-    flight:<key>:wait    set     "<job>:<target>" that wait for it
+    flight:<key>...              who compiles an artifact key at the moment (jobs/waiting/flights.py)
     suspects             hash    "<job>:<target>" that had neither message nor lease -> since when
     worker:<id>          string  a worker that lives, expires unless it is renewed
 """
@@ -31,9 +30,11 @@ from redis import Redis
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.history.lists import MOVE, JobLists
 from compiler_service.jobs.history.logs import LogStream
+from compiler_service.jobs.names import FINISHED, done_key, job_key, member, split_member
 from compiler_service.jobs.packing import pack, unpack
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
 from compiler_service.jobs.seal import Seal
+from compiler_service.jobs.waiting.flights import Flights
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 
@@ -41,44 +42,16 @@ _LOG = logging.getLogger(__name__)
 MOST_EVENTS_OF_JOB = 5000
 """Events kept per job."""
 
-_FINISHED = "state == 'SUCCEEDED' or state == 'FAILED' or state == 'CANCELLED'"
-
 # KEYS: job hash. ARGV: field with the state, seconds for lists, then pairs. Returns 1; 0 when that state is final; -1 when there is no job.
 _PATCH = f"""
 local state = redis.call('HGET', KEYS[1], ARGV[1])
 if not state then return -1 end
-if {_FINISHED} then return 0 end
+if {FINISHED} then return 0 end
 redis.call('HSET', KEYS[1], unpack(ARGV, 3))
 local seconds = ARGV[2]
 if ARGV[1] == 'state' then
 {MOVE}end
 return 1
-"""
-
-# KEYS: flight, waiters. ARGV: member, seconds, prefix of job hashes. Returns the member that leads. One whose job is gone or whose
-# target has finished leads nobody any more, whatever kept it from saying so.
-_JOIN_FLIGHT = f"""
-local leader = redis.call('GET', KEYS[1])
-if leader and leader ~= ARGV[1] then
-  local job, number = string.match(leader, '^(.*):(%d+)$')
-  local state = job and redis.call('HGET', ARGV[3] .. job, number .. '.state')
-  if state and not ({_FINISHED}) then
-    redis.call('SADD', KEYS[2], ARGV[1])
-    redis.call('EXPIRE', KEYS[2], ARGV[2])
-    return leader
-  end
-end
-redis.call('SREM', KEYS[2], ARGV[1])
-redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
-return ARGV[1]
-"""
-
-# KEYS: flight, waiters. ARGV: member. Returns the waiters when the member led, and ends the flight.
-_END_FLIGHT = """
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {} end
-local waiters = redis.call('SMEMBERS', KEYS[2])
-redis.call('DEL', KEYS[1], KEYS[2])
-return waiters
 """
 
 # KEYS: lease. ARGV: token, milliseconds. Takes or renews; 0 when another holds it.
@@ -96,15 +69,6 @@ return 1
 """
 
 
-def member(job: str, target: int) -> str:
-    return f"{job}:{target}"
-
-
-def split_member(text: str) -> tuple[str, int]:
-    job, _, target = text.rpartition(":")
-    return job, int(target)
-
-
 class JobStore:
     """The jobs of one installation.
 
@@ -120,9 +84,8 @@ class JobStore:
         self._seal = seal
         self.lists = JobLists(redis, keep_seconds)
         self.log = LogStream(redis, keep_seconds)
+        self.flights = Flights(redis, keep_seconds)
         self._patch = self.redis.register_script(_PATCH)
-        self._join_flight = self.redis.register_script(_JOIN_FLIGHT)
-        self._end_flight = self.redis.register_script(_END_FLIGHT)
         self._lease = self.redis.register_script(_LEASE)
         self._release = self.redis.register_script(_RELEASE)
 
@@ -298,24 +261,6 @@ class JobStore:
             pipe.hset("ingot:suspects", mapping={member(*name): str(since) for name, since in suspects.items()})
         pipe.execute()
 
-    # ---- single flight: one compilation per artifact key at a time
-
-    def join_flight(self, key: str, job: str, target: int) -> str:
-        """The job that compiles ``key``: this one, or another that this one now waits for."""
-        own = member(job, target)
-        leader = self._join_flight(
-            keys=[_flight(key), _flight(key) + ":wait"], args=[own, self.keep_seconds, job_key("")]
-        )
-        return split_member(leader)[0]
-
-    def end_flight(self, key: str, job: str, target: int) -> Sequence[tuple[str, int]]:
-        """End a flight that this target leads; those who waited for it."""
-        waiters = self._end_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[member(job, target)])
-        return [split_member(waiter) for waiter in sorted(waiters)]
-
-    def leave_flight(self, key: str, job: str, target: int) -> None:
-        self.redis.srem(_flight(key) + ":wait", member(job, target))
-
     # ---- once
 
     def claim(self, name: str, seconds: float) -> bool:
@@ -367,14 +312,6 @@ def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     return Event(fields["kind"], fields["target"], data, sequence, seconds or time.time(), stage)
 
 
-def job_key(job: str) -> str:
-    return f"ingot:job:{job}"
-
-
-def done_key(job: str) -> str:
-    return f"ingot:done:{job}"
-
-
 def _unpacked(text: str | None) -> dict[str, str]:
     try:
         return unpack(text) if text else {}
@@ -392,7 +329,3 @@ def _lease(job: str, target: int) -> str:
 
 def _worker(worker: str) -> str:
     return f"ingot:worker:{worker}"
-
-
-def _flight(key: str) -> str:
-    return f"ingot:flight:{key}"

@@ -18,7 +18,7 @@ if __name__ == "__main__":
         description="A worker of the compiler. Settings are INGOT_* environment variables (compiler_service/settings.py).",
     ).parse_args()
     try:
-        start_log("compiler-worker")
+        start_log("compiler-worker", is_whole=True)
         start_tracing("compiler-worker")
         sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))
     except IngotError as error:

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from celery import Celery, bootsteps
 
-from compiler_service.jobs.line import LINES
-from compiler_service.jobs.neighbours import Member
+from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
+from compiler_service.jobs.waiting.line import LINES
 from compiler_service.settings import Settings
+from compiler_service.worker.transport import PatientConnection
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _QUEUE = "ingot"
-_OF_LINE = {"compile": _QUEUE, "tune": f"{_QUEUE}.tune", "verify": f"{_QUEUE}.verify"}
-QUEUES: Mapping[JobStage, str] = {stage: _OF_LINE[line] for stage, line in LINES.items()}
+QUEUES: Mapping[str, str] = {"compile": _QUEUE, "tune": f"{_QUEUE}.tune", "verify": f"{_QUEUE}.verify"}
 """Each line has a queue of its own: a message in it says that a stage waits there."""
 
 
@@ -25,9 +25,15 @@ def task_name(stage: JobStage) -> str:
     return f"ingot.{stage.value}"
 
 
+def queue_name(line: str, kind: str = "") -> str:
+    """Messages of a line to any worker, or to those on a kind of machine."""
+    return f"{QUEUES[line]}.{kind}" if kind else QUEUES[line]
+
+
 def make_app(settings: Settings) -> Any:
     """A Celery app, for a worker as well as for whoever only sends."""
     app = Celery("ingot", broker=settings.broker_url, set_as_current=False)
+    app.amqp.Connection = PatientConnection
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",
@@ -35,7 +41,7 @@ def make_app(settings: Settings) -> Any:
         result_backend=None,
         task_ignore_result=True,
         task_default_queue=_QUEUE,
-        task_routes={task_name(stage): {"queue": queue} for stage, queue in QUEUES.items()},
+        task_routes={task_name(stage): {"queue": QUEUES[line]} for stage, line in LINES.items()},
         # A worker that dies must not take its task along; every stage is idempotent and counts its deliveries.
         task_acks_late=True,
         task_reject_on_worker_lost=False,
@@ -62,19 +68,21 @@ class CeleryQueue:
     def __init__(self, app: Any) -> None:
         self._app = app
 
-    def send(self, stage: JobStage, job: str, target: int) -> None:
+    def send(self, stage: JobStage, job: str, target: int, kind: str = "") -> None:
         arguments = (job,) if target == WHOLE_JOB else (job, target)
+        queue = queue_name(LINES[stage], kind)
         with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
-            self._app.signature(task_name(stage), args=arguments, immutable=True).apply_async()
+            self._app.signature(task_name(stage), args=arguments, immutable=True).apply_async(queue=queue)
 
-    def waiting(self) -> Mapping[str, Sequence[Member]]:
+    def waiting(self, kinds: Collection[str]) -> Mapping[Addressed, Sequence[Member]]:
         """Read where Redis keeps them, one list for each priority: the broker has no question for it."""
-        found: dict[str, Sequence[Member]] = {}
+        found: dict[Addressed, Sequence[Member]] = {}
+        asked = [(line, "") for line in QUEUES] + [(LINES[JobStage.VERIFY], kind) for kind in kinds]
         with self._app.connection_for_read() as connection, connection.channel() as channel:
-            for line, queue in _OF_LINE.items():
-                lists = [channel._q_for_pri(queue, priority) for priority in channel.priority_steps]
+            for line, kind in asked:
+                lists = [channel._q_for_pri(queue_name(line, kind), priority) for priority in channel.priority_steps]
                 texts = [text for name in lists for text in channel.client.lrange(name, 0, -1)]
-                found[line] = tuple(filter(None, map(_addressee, texts)))
+                found[line, kind] = tuple(filter(None, map(_addressee, texts)))
         return found
 
 

@@ -20,6 +20,7 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.store import JobStore
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.transport import Polls
+from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS
 
 LIVENESS_SECONDS = 2.0
 MOST_SILENT_SECONDS = 20.0
@@ -75,4 +76,5 @@ def start_process_anew(stopping: threading.Event) -> None:
     """Hand on what runs, then be the same program from its beginning."""
     stopping.set()
     time.sleep(_STOP_SECONDS)
+    DESCRIPTORS.give_back()
     os.execv(sys.executable, sys.orig_argv)

@@ -13,26 +13,29 @@ from redis.exceptions import RedisError
 
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing, standing
+from compiler_service.compiler.codegen.toolchain.emulation import this_machine
 from compiler_service.jobs.clerk import Clerk, writes_of
 from compiler_service.jobs.neighbours import Compiler
 from compiler_service.jobs.reconciling import start_reconciling
 from compiler_service.jobs.records import JobStage
+from compiler_service.jobs.waiting.line import LINES
 from compiler_service.settings import Settings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
-from compiler_service.worker.app import QUEUES, CeleryQueue, make_app, when_started
+from compiler_service.worker.app import CeleryQueue, make_app, queue_name, when_started
 from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
 from compiler_service.worker.turns import Turns
 from shared_ir.artifact.signature import fingerprint
+from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 logger = logging.getLogger(__name__)
 _CHATTY = ("celery.worker.strategy", "celery.app.trace")
 """They tell of each task without its job, which has lines of ours."""
 
-_QUEUES = {"compile": QUEUES[JobStage.BUILD], "tune": QUEUES[JobStage.TUNE], "verify": QUEUES[JobStage.VERIFY]}
+_VERIFY = LINES[JobStage.VERIFY]
 _TELL_OUTAGES = (
     "celery.worker.request",
     "celery.worker.consumer.consumer",
@@ -57,7 +60,8 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     for name in _TELL_OUTAGES:
         logging.getLogger(name).addFilter(_in_one_line)
     worker = make_stage_worker(parts, settings, stopping)
-    register(app, Turns(parts.service, worker))
+    machine, lines = this_machine(), settings.queues.split(",")
+    register(app, Turns(parts.service, worker, machine))
 
     def stop(**_: object) -> None:
         stopping.set()
@@ -65,7 +69,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     worker_shutting_down.connect(stop)
     start_reconciling(parts.service, stopping, settings.keep_jobs_seconds)
     consuming = Consuming(parts.service.store, worker, settings.workers, settings.liveness)
-    _start("alive", say_alive, parts, settings, worker.name, stopping)
+    _start("alive", say_alive, parts, settings, worker.name, machine if _VERIFY in lines else None, stopping)
     watch = (consuming.watch, stopping, lambda: start_process_anew(stopping))
     when_started(app, lambda: _start("consuming", *watch))
     registry, signer = parts.repository, parts.signer
@@ -73,7 +77,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     Clerk(parts.service.store.redis, registry.store, parts.keys.order_trust, writes, signer.key_id).start(stopping)
     logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    queues = ",".join(_QUEUES[name] for name in settings.queues.split(","))
+    queues = ",".join([*map(queue_name, lines), *([queue_name(_VERIFY, machine.kind)] if _VERIFY in lines else ())])
     slots = f"--concurrency={settings.workers}"
     try:
         app.worker_main(["--quiet", "worker", "--loglevel=INFO", slots, "--pool=threads", f"--queues={queues}", *quiet])
@@ -110,13 +114,15 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
     )
 
 
-def say_alive(parts: Parts, settings: Settings, name: str, stopping: threading.Event) -> None:
-    """Say that this worker lives, and what holds of the boundary here. The word is forgotten before its leases are."""
-    machine, seconds = socket.gethostname(), settings.lease_seconds
+def say_alive(parts: Parts, settings: Settings, name: str, verifies: Machine | None, stopping: threading.Event) -> None:
+    """Say that this worker lives, what it can verify, and what holds of the boundary here. The word is forgotten before its leases are."""
+    host, seconds = socket.gethostname(), settings.lease_seconds
     while True:
         try:
             parts.service.store.say_alive(name, seconds / 2)
-            parts.counters.boundary_stands(machine, standing(), seconds)
+            if verifies is not None:
+                parts.service.dispatch.machines.say(verifies, seconds / 2)
+            parts.counters.boundary_stands(host, standing(), seconds)
         except RedisError as error:
             logger.warning("cannot say that this worker lives: %s", error)
         if stopping.wait(seconds / 8):

@@ -21,10 +21,11 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.deadline import is_late
 from compiler_service.jobs.due import has_passed
 from compiler_service.jobs.made_for import require_made_for
+from compiler_service.jobs.names import member
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
-from compiler_service.jobs.store import JobStore, member
+from compiler_service.jobs.store import JobStore
 from compiler_service.stages.outcome import StageError, read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import PREPARE, VERIFY, StageRunner, StoppedError
@@ -276,6 +277,7 @@ class StageWorker:
         if key is None:
             raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
         if self._repository.find_artifact(key) is None:
+            self._service.dispatch.require_verifiable(record, number)
             # A folder of its own, which the stage only reads: the weights in it may be a link to those in the store.
             target = record.targets[number]
             with self._directory(record) as work, self._directory(record) as given:

@@ -1,4 +1,4 @@
-"""The Redis transport of kombu, which also tells when it last asked for a message."""
+"""The Redis transport of kombu, which also tells when it last asked for a message, and goes on where Redis was away."""
 
 from __future__ import annotations
 
@@ -6,9 +6,13 @@ import time
 from typing import Any
 
 from kombu import transport
-from kombu.transport import redis
+from kombu.connection import Connection
+from kombu.transport import redis, virtual
+from redis.exceptions import RedisError
 
 _NAME = f"{__name__}:Transport"
+MOST_PAUSE_SECONDS = 5
+"""Between two tries to reach a Redis that is away: well below the time after which a worker counts as one that takes no work."""
 
 
 class Polls:
@@ -17,8 +21,23 @@ class Polls:
     last = 0.0
 
 
+class QoS(redis.QoS):
+    """Counts the messages that are being worked on."""
+
+    def ack(self, delivery_tag: str) -> None:
+        """A message whose end Redis could not be told has ended all the same. It would take its place among those that are worked on for
+        good, and who has one place would never ask again: not even find that the connection is broken."""
+        try:
+            super().ack(delivery_tag)  # type: ignore[no-untyped-call]
+        except (RedisError, OSError):
+            virtual.QoS.ack(self, delivery_tag)  # type: ignore[no-untyped-call]
+            raise
+
+
 class Channel(redis.Channel):
     """Asks once a second while it may take a message: so long does one ``BRPOP`` wait."""
+
+    QoS = QoS
 
     def _brpop_start(self, timeout: float | None = None) -> Any:
         Polls.last = time.monotonic()
@@ -27,6 +46,15 @@ class Channel(redis.Channel):
 
 class Transport(redis.Transport):
     Channel = Channel
+
+
+class PatientConnection(Connection):
+    """Pauses between tries to connect that do not grow without end: kombu's come to half a minute."""
+
+    def _ensure_connection(self, *arguments: Any, **named: Any) -> Any:
+        return super()._ensure_connection(  # type: ignore[no-untyped-call]
+            *arguments, **{"interval_max": MOST_PAUSE_SECONDS} | named
+        )
 
 
 def install() -> None:

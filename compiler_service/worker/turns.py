@@ -5,40 +5,52 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_service.jobs.due import due, has_passed
-from compiler_service.jobs.line import LINES, Waiting
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.service import JobService
+from compiler_service.jobs.waiting.line import Waiting
 from compiler_service.worker.stages import Outcome, StageWorker
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.fields import saying
 
 
 @dataclass(frozen=True)
 class Turns:
-    """Has ``worker`` do what waits in the lines of ``service``."""
+    """Has ``worker`` do what waits in the lines of ``service``, as far as ``machine`` can run what it is about; None for one that can
+    run everything."""
 
     service: JobService
     worker: StageWorker
+    machine: Machine | None = None
 
     def work(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
         """A message says that this stage waits: do what goes first of its line, and send what comes after that. Raises RedisError."""
-        stage, job, number = self._next(stage, job, number)
+        found = self._next(stage, job, number)
+        if found is None:
+            return Outcome.STOP
+        stage, job, number = found
         with saying(job=job, stage=stage.value):
             try:
                 outcome = self.worker.run(stage, job, number)
             finally:
-                self.service.line.leave(stage, job, number)
+                self.service.dispatch.line.leave(stage, job, number)
             if outcome is Outcome.AGAIN or (outcome is Outcome.CONTINUE and number != WHOLE_JOB):
                 self._send_on(job, number)
             return outcome
 
-    def _next(self, stage: JobStage, job: str, number: int) -> Waiting:
+    def _next(self, stage: JobStage, job: str, number: int) -> Waiting | None:
         """NOTE: a version before this one sends messages and leaves the lines alone; those are about what they say."""
-        while (found := self.service.line.take(LINES[stage])) is not None:
+        while (found := self.service.dispatch.take(stage, self.machine)) is not None:
             if self._stands(*found):
                 return found
-            self.service.line.leave(*found)
-        return stage, job, number
+            self.service.dispatch.line.leave(*found)
+        return (stage, job, number) if stage is not JobStage.VERIFY or self._may_do(job, number, stage) else None
+
+    def _may_do(self, job: str, number: int, stage: JobStage) -> bool:
+        try:
+            return self.service.dispatch.may_do(self.service.store.get(job), number, stage, self.machine)
+        except IngotError:
+            return False
 
     def _stands(self, stage: JobStage, job: str, number: int) -> bool:
         try:
@@ -53,4 +65,4 @@ class Turns:
         record = self.service.store.get(job)
         for own in due(record):
             if own.number == number:
-                self.service.send(record, number, own.stage)
+                self.service.dispatch.send(record, number, own.stage)

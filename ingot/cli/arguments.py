@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
 from ingot.cli.usage import Parser
+from ingot.cli.values import once, shape
 from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
-from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.secret_files import with_secret_files
 
 _TOKEN = "INGOT_TOKEN"
@@ -79,6 +78,7 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--shape",
         action="append",
+        type=shape,
         default=[],
         metavar="INPUT=1,3,h,w",
         help="dims of an input: a number pins one, a name makes it that symbol, ? leaves it; may be repeated",
@@ -98,50 +98,7 @@ def model_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Options of a compilation.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, a malformed shape.
+        UsageError: two shapes of one input.
     """
-    shapes: dict[str, list[int | str | None]] = {}
-    for text in arguments.shape:
-        name, dims = _shape(text)
-        _refuse_twice("--shape", name, shapes)
-        shapes[name] = dims
+    shapes = {name: list(dims) for name, dims in once("--shape", arguments.shape).items()}
     return {"opt_level": arguments.opt_level, **({"shapes": shapes} if shapes else {})}
-
-
-def _shape(text: str) -> tuple[str, list[int | str | None]]:
-    name, equals, dims = text.rpartition("=")
-    parts = [part.strip() for part in dims.split(",")] if dims.strip() else []
-    if not equals or not name or "" in parts:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "not a shape", field="--shape", expected="INPUT=1,3,h,w", received=text
-        )
-    numbers = [whole_number(part) for part in parts]
-    return name, [
-        None if part == "?" else part if number is None else number for part, number in zip(parts, numbers, strict=True)
-    ]
-
-
-def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
-    """``NAME=VALUE`` each.
-
-    Raises:
-        IngotError: INVALID_ARGUMENT.
-    """
-    found: dict[str, str] = {}
-    for text in texts:
-        name, equals, value = text.partition("=")
-        if not equals or not name or not value:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT, f"not a value for {option}", expected="NAME=VALUE", received=text
-            )
-        _refuse_twice(option, name, found)
-        found[name] = value
-    return found
-
-
-def _refuse_twice(option: str, name: str, found: Mapping[str, object]) -> None:
-    """Of two values one would be ignored."""
-    if name in found:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, f"{option} says two things of {name!r}", field=option, remedy="Give it once."
-        )

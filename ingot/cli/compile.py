@@ -21,8 +21,10 @@ from ingot.cli.arguments import (
 )
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
-from ingot.cli.usage import Way, whole
-from ingot.cli.verification import show_outputs, speed, verdict
+from ingot.cli.usage import Way
+from ingot.cli.values import label, whole
+from ingot.cli.values import model_name as known_name
+from ingot.cli.verification import show_verification
 from ingot.client import Client
 from ingot.home import home_directory
 from ingot.records import Job
@@ -43,9 +45,11 @@ MOST_MEASURED = 1000
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("compile", help="compile an ONNX model", description=__doc__)
     parser.add_argument("model", type=Path, help="an ONNX file")
-    parser.add_argument("--name", help="name of the model (default: that of the file)")
+    parser.add_argument("--name", type=known_name, help="name of the model (default: that of the file)")
     parser.add_argument("--target", nargs="+", action="extend", metavar="TARGET", help="default: host")
-    parser.add_argument("--label", action="append", default=[], help="label to move to the new version: stable, ...")
+    parser.add_argument(
+        "--label", action="append", type=label, default=[], help="label to move to the new version: stable, ..."
+    )
     parser.add_argument(
         "--tune", type=whole(0, MOST_MEASURED), default=0, metavar="N", help="measure N schedules per heavy kernel"
     )
@@ -161,13 +165,11 @@ def show_job(job: Job, output: Output) -> None:
             own.state.lower(),
             "hit" if own.cache_hit else "",
             own.artifact_key[:16],
-            verdict(own.verification) if own.state == "SUCCEEDED" else "",
-            speed(own.verification),
         )
         for own in job.targets
     ]
-    output.table(("target", "state", "cache", "artifact", "answers", "beside ONNX Runtime"), rows)
-    show_outputs([(own.target, own.verification) for own in job.targets], output)
+    output.table(("target", "state", "cache", "artifact"), rows)
+    show_verification([(own.target, own.verification) for own in job.targets if own.state == "SUCCEEDED"], output)
     if job.stage_seconds:
         output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.cli.arguments import add_common, add_service, make_endpoint
 from ingot.cli.output import SUCCESS, Output
-from ingot.cli.tensors import HELP, describe, read_inputs, save_outputs
-from ingot.cli.usage import whole
+from ingot.cli.tensors import HELP, describe, given_input, read_inputs, save_outputs
+from ingot.cli.values import once, whole
 from ingot.endpoint import Array
 from ingot.home import home_directory
 from ingot.model import load
@@ -46,7 +46,7 @@ def add_parser(commands: Any) -> None:
         parser.add_argument("--tag", help="version in the folder, if it holds several")
         parser.add_argument("--threads", type=whole(1, 1024), default=None, help="default: one per core")
     for parser in (infer, run, profile):
-        parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=HELP)
+        parser.add_argument("--input", action="append", type=given_input, default=[], metavar="NAME=VALUE", help=HELP)
         parser.add_argument(
             "--repeat", type=whole(1), default=10 if parser is profile else 1, help="how often to run it"
         )
@@ -56,20 +56,22 @@ def add_parser(commands: Any) -> None:
 
 
 def run_infer(arguments: argparse.Namespace, output: Output) -> int:
+    given = once("--input", arguments.input)
     _require_room(arguments)
     endpoint = make_endpoint(arguments)
     try:
-        feeds = read_inputs(arguments.input, endpoint.inputs(arguments.name, arguments.version))
+        feeds = read_inputs(given, endpoint.inputs(arguments.name, arguments.version))
         return _run(lambda: endpoint.infer(arguments.name, feeds, arguments.version), arguments, output)
     finally:
         endpoint.close()
 
 
 def run_run(arguments: argparse.Namespace, output: Output) -> int:
+    given = once("--input", arguments.input)
     _require_room(arguments)
     model = _load(arguments, arguments.executor)
     with model:
-        feeds = read_inputs(arguments.input, _inputs(model))
+        feeds = read_inputs(given, _inputs(model))
         return _run(lambda: model.run(feeds), arguments, output)
 
 
@@ -106,9 +108,9 @@ def _output_row(own: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def run_profile(arguments: argparse.Namespace, output: Output) -> int:
-    rules = _rules(arguments)
+    given, rules = once("--input", arguments.input), _rules(arguments)
     with _load(arguments, "graph") as model:
-        feeds = read_inputs(arguments.input, _inputs(model))
+        feeds = read_inputs(given, _inputs(model))
         # those of ways that this run does not take have no time
         launches = tuple(launch for launch in model.profile(feeds, arguments.repeat) if launch.seconds)
     rows = [_measured((launch,)) for launch in launches] if arguments.launches else _by_kernel(launches)

@@ -8,17 +8,17 @@ from pathlib import Path
 from typing import Any
 
 from ingot.artifact import compiler, has_children, model_source
-from ingot.cli.arguments import add_common, add_in_process, pairs
+from ingot.cli.arguments import add_common, add_in_process
 from ingot.cli.models import check_here
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.usage import Way
+from ingot.cli.values import once, pair, whole
 from ingot.cli.verification import show_outputs, speed, verdict
 from ingot.home import home_directory
 from ingot.records import Verification
 from shared_ir.artifact.value import Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, dim_text, dims_text, evaluate
-from shared_ir.numerals import whole_number
 from shared_ir.plan.program import Plan
 
 _FOLDER = Way.of("for a folder of compiled models", "tag size home")
@@ -36,6 +36,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--size",
         action="append",
+        type=pair(whole(0), "NAME=N"),
         default=[],
         metavar="NAME=N",
         help="size of a symbolic dim for which the memory of a compiled model is told; may be repeated",
@@ -82,7 +83,7 @@ def _inspect_directory(arguments: argparse.Namespace, output: Output) -> int:
     from shared_ir.artifact.signature import TrustStore
 
     trust = TrustStore.load(home_directory(arguments.home) / "trust")
-    asked = _sizes(arguments.size)
+    asked = once("--size", arguments.size)
     tags = [own.annotations.get(REFERENCE, "") for own in read_references(arguments.path)]
     wanted = [tag for tag in tags if arguments.tag in (None, tag)]
     if not wanted:
@@ -106,17 +107,6 @@ def _inspect_directory(arguments: argparse.Namespace, output: Output) -> int:
             _show_target(tag, manifest, found[-1], output)
     output.document(found)
     return SUCCESS
-
-
-def _sizes(texts: Sequence[str]) -> dict[str, int]:
-    found = {}
-    for name, text in pairs("--size", texts).items():
-        number = whole_number(text)
-        if number is None:
-            message = "not the size of a dim"
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="--size", expected="NAME=N", received=text)
-        found[name] = number
-    return found
 
 
 def _chosen_sizes(plan: Plan, verification: Verification, asked: Mapping[str, int]) -> dict[str, int]:

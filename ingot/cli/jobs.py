@@ -9,10 +9,11 @@ from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
 from ingot.cli.compile import show_job
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
-from ingot.cli.registry import moment, shown
-from ingot.cli.usage import UsageError, Way, whole
+from ingot.cli.registry import shown
+from ingot.cli.usage import UsageError, Way
+from ingot.cli.values import MOMENT, moment, one_of, whole
 from ingot.client import Client
-from ingot.records import Job
+from ingot.records import STAGES, Job
 from shared_ir.errors import ErrorCode
 
 _FILTERS = "state name target label user since until"
@@ -25,6 +26,7 @@ _LOG = Way.of("where a log is printed", f"log stage target {SERVICE}")
 _REPRODUCER = Way.of("where a reproducer is printed", f"reproducer {SERVICE}")
 
 
+_STATES = ("queued", "running", "succeeded", "failed", "cancelled")
 _WAYS = {"cancel": _CANCEL, "watch": _WATCH, "retry": _RETRY, "reproducer": _REPRODUCER, "log": _LOG}
 
 
@@ -39,15 +41,22 @@ def add_parser(commands: Any) -> None:
     )
     what.add_argument("--reproducer", action="store_true", help="print what shows a fault of the compiler again")
     what.add_argument("--log", action="store_true", help="print what the work on the job wrote, the newest 2000 lines")
-    parser.add_argument("--stage", default="", help="with --log: only lines of ingest, tune, build, verify or publish")
+    parser.add_argument(
+        "--stage",
+        type=one_of(*STAGES),
+        default="",
+        help="with --log: only lines of ingest, tune, build, verify or publish",
+    )
     parser.add_argument("--limit", type=whole(1), default=20, help="how many to list (default 20)")
-    parser.add_argument("--state", default="", help="only jobs in this state")
+    parser.add_argument(
+        "--state", type=one_of(*_STATES), default="", help=f"only jobs in this state: {', '.join(_STATES)}"
+    )
     parser.add_argument("--name", "--model", default="", help="only jobs of this model")
     parser.add_argument("--target", default="", help="only jobs, or lines of the log, for this target")
     parser.add_argument("--label", default="", help="only jobs that move this label")
     parser.add_argument("--user", default="", help="only what this user ordered")
-    parser.add_argument("--since", default="", metavar="TIME", help="2026-05-31 or 2026-05-31T12:00, local time")
-    parser.add_argument("--until", default="", metavar="TIME")
+    for option in ("--since", "--until"):
+        parser.add_argument(option, type=moment, default=0.0, metavar="TIME", help=MOMENT)
     add_service(parser)
     add_common(parser)
     parser.set_defaults(run=run, way=_way)
@@ -104,10 +113,9 @@ def _log(client: Client, arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _list(arguments: argparse.Namespace, output: Output) -> int:
-    since, until = moment("--since", arguments.since), moment("--until", arguments.until)
     given = {name: getattr(arguments, name) for name in ("state", "name", "target", "label", "user")}
     with make_client(arguments) as client:
-        jobs = client.jobs(arguments.limit, **given, since=since, until=until)
+        jobs = client.jobs(arguments.limit, **given, since=arguments.since, until=arguments.until)
     output.document(jobs)
     columns = ("job", "model", ">version", "state", "targets", "created", ">seconds", "error")
     output.table(columns, [_row(job) for job in jobs])

@@ -18,10 +18,10 @@ from ingot.cli.arguments import (
     is_named,
     make_client,
     model_options,
-    pairs,
 )
 from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.cli.usage import Way
+from ingot.cli.values import label, label_version, once
 from ingot.client import Client
 from ingot.records import CheckReport, TargetInfo
 from ingot.upload import model_upload
@@ -44,8 +44,8 @@ _CHECK = Way.of("without --local", f"shape opt_level {SERVICE}")
 def add_parser(commands: Any) -> None:
     models = commands.add_parser("models", help="published models, their versions and labels")
     models.add_argument("name", nargs="?", help="one model; without it, all are listed")
-    models.add_argument("--set-label", action="append", default=[], metavar="LABEL=VERSION")
-    models.add_argument("--delete-label", action="append", default=[], metavar="LABEL")
+    models.add_argument("--set-label", action="append", type=label_version, default=[], metavar="LABEL=VERSION")
+    models.add_argument("--delete-label", action="append", type=label, default=[], metavar="LABEL")
     models.add_argument("--out", type=Path, metavar="DIR", help="put a version into this folder (OCI layout)")
     models.add_argument("--version", default="", help="version or label for --out (default: the newest)")
     registry.add_options(models)
@@ -82,7 +82,7 @@ def _way(arguments: argparse.Namespace) -> Way:
 
 def run_models(arguments: argparse.Namespace, output: Output) -> int:
     limit = registry.at_most(arguments.limit)
-    changes = {label: _number(version) for label, version in pairs("--set-label", arguments.set_label).items()}
+    changes = once("--set-label", arguments.set_label)
     if arguments.out:
         require_writable(arguments.out, "the folder for the version")
     with make_client(arguments) as client:
@@ -93,10 +93,10 @@ def run_models(arguments: argparse.Namespace, output: Output) -> int:
             output.table(("model", ">newest", "labels"), rows)
             _say_more(output, len(found), limit)
             return SUCCESS
-        for label, version in changes.items():
-            client.set_label(arguments.name, label, version, arguments.etag)
-        for label in arguments.delete_label:
-            client.delete_label(arguments.name, label, arguments.etag)
+        for name, version in changes.items():
+            client.set_label(arguments.name, name, version, arguments.etag)
+        for name in arguments.delete_label:
+            client.delete_label(arguments.name, name, arguments.etag)
         if registry.delete(client, arguments, output):
             return SUCCESS
         if arguments.out:
@@ -110,8 +110,8 @@ def _show_model(client: Client, name: str, limit: int | None, output: Output) ->
     model, versions = client.model(name), client.versions(name, limit)
     output.document({"model": model, "versions": versions})
     by_version: dict[int, list[str]] = {}
-    for label, number in model.labels.items():
-        by_version.setdefault(number, []).append(label)
+    for own, number in model.labels.items():
+        by_version.setdefault(number, []).append(own)
     rows = [
         (
             version.version,
@@ -228,10 +228,3 @@ def check_here(model: Path, options: dict[str, Any], *, in_process: bool = False
 
 def _labels(labels: Any) -> str:
     return ", ".join(f"{label}={version}" for label, version in sorted(labels.items()))
-
-
-def _number(text: str) -> int:
-    number = whole_number(text)
-    if number is None:
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a version", expected="a number", received=text)
-    return number

@@ -19,6 +19,8 @@ from shared_ir.printable import printable, printable_json
 
 MOST_ROWS = 20
 """Of a table that fits a screen."""
+_NEVER_FOLDED = 16
+"""Characters of a cell that stay on a line: ids, names, numbers."""
 SUCCESS, USER_ERROR, USAGE_ERROR, SERVICE_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -66,13 +68,25 @@ class Output:
         """Columns that start with ``>`` are flush right; nothing with ``json``."""
         if self.json:
             return
+        cells = [[printable(str(cell)) for cell in row] for row in rows]
+        headers = [column.removeprefix(">") for column in columns]
+        longest = [max(map(len, cells_of)) for cells_of in zip(headers, *cells, strict=True)]
+        least = [min(length, _NEVER_FOLDED) for length in longest]
+        fits = sum(least) + 2 * len(least) <= self.out.width
         table = Table(title=escape(title) or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
-        for column in columns:
-            right = column.startswith(">")
-            table.add_column(escape(column.removeprefix(">")), justify="right" if right else "left", overflow="fold")
-        for row in rows:
-            table.add_row(*(escape(printable(str(cell))) for cell in row))
+        for number, header in enumerate(headers):
+            table.add_column(
+                escape(header),
+                justify="right" if columns[number].startswith(">") else "left",
+                overflow="fold",
+                min_width=least[number] if fits else None,
+                max_width=max(least[number], self.out.width // 3) if number < len(headers) - 1 else None,
+            )
+        for row in cells:
+            table.add_row(*map(escape, row))
         if not self.out.is_terminal:  # a pipe has no width: never cut a line
+            for column in table.columns:
+                column.max_width = None
             PrintableConsole(file=sys.stdout, width=500).print(table, soft_wrap=True)
         else:
             self.out.print(table)

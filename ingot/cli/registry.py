@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import argparse
 import time
-from datetime import datetime
 from typing import Any
 
 from ingot.cli.arguments import add_common, add_service, make_client
 from ingot.cli.output import SUCCESS, Output
-from ingot.cli.usage import UsageError, whole
+from ingot.cli.values import MOMENT, moment, one_of, whole
 from ingot.client import Client
-from shared_ir.errors import ErrorCode
 
 USUAL_LIMIT = 50
+ACTIONS = ("publish", "set-label", "delete-label", "delete-version", "delete-model", "collect")
+"""What the audit log tells of."""
 
 
 def add_options(models: argparse.ArgumentParser) -> None:
@@ -36,11 +36,11 @@ def add_parser(commands: Any) -> None:
     events = commands.add_parser("events", help="who changed what of the published models, the newest first")
     events.add_argument("model", nargs="?", default="", help="only those of this model")
     events.add_argument(
-        "--action", default="", help="publish, set-label, delete-label, delete-version, delete-model or collect"
+        "--action", type=one_of(*ACTIONS), default="", help=f"{', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}"
     )
     events.add_argument("--by", default="", help="only what this user asked for")
-    events.add_argument("--since", default="", metavar="TIME", help="2026-05-31 or 2026-05-31T12:00, local time")
-    events.add_argument("--until", default="", metavar="TIME")
+    for option in ("--since", "--until"):
+        events.add_argument(option, type=moment, default=0.0, metavar="TIME", help=MOMENT)
     events.add_argument("--limit", type=whole(0), default=USUAL_LIMIT, help="at most so many; 0: all")
     events.set_defaults(run=run_events)
     add_service(events)
@@ -48,9 +48,10 @@ def add_parser(commands: Any) -> None:
 
 
 def run_events(arguments: argparse.Namespace, output: Output) -> int:
-    since, until = moment("--since", arguments.since), moment("--until", arguments.until)
     with make_client(arguments) as client:
-        found = client.events(arguments.model, arguments.action, arguments.by, since, until, at_most(arguments.limit))
+        found = client.events(
+            arguments.model, arguments.action, arguments.by, arguments.since, arguments.until, at_most(arguments.limit)
+        )
     output.document(found)
     rows = [
         (shown(e.time), e.action, e.model, e.version or "", e.label, e.before[:19], e.after[:19], e.by) for e in found
@@ -74,16 +75,6 @@ def delete(client: Client, arguments: argparse.Namespace, output: Output) -> boo
 def at_most(limit: int) -> int | None:
     """None for all."""
     return limit or None
-
-
-def moment(option: str, text: str) -> float:
-    """Seconds since the epoch; 0 for an empty text. Raises UsageError."""
-    try:
-        return datetime.fromisoformat(text).timestamp() if text else 0.0
-    except (ValueError, OverflowError, OSError) as error:
-        raise UsageError(
-            ErrorCode.INVALID_ARGUMENT, "not a time", field=option, expected="2026-05-31T12:00", received=text[:100]
-        ) from error
 
 
 def shown(seconds: float) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ingot.cli.arguments import pairs
+from ingot.cli.values import extents, pair
 from ingot.endpoint import Array
 from ingot.records import TensorInfo
 from shared_ir.errors import ErrorCode, IngotError
@@ -18,14 +18,27 @@ from shared_ir.storage.faults import told
 HELP = "NAME=file.npy, or NAME=random:1x3x48x192; may be repeated; inputs of fixed shape are random without it"
 
 
-def read_inputs(texts: Sequence[str], expected: Sequence[TensorInfo], seed: int = 0) -> dict[str, Array]:
+Given = Path | tuple[int, ...]
+"""A file, or the shape of an array of random values."""
+
+
+def given_input(text: str) -> tuple[str, Given]:
+    """For ``type=``: the name of an input, and what it is to be."""
+    return pair(_given, "NAME=file.npy or NAME=random:1x3")(text)
+
+
+def _given(text: str) -> Given:
+    return extents(text.removeprefix("random:")) if text.startswith("random:") else Path(text)
+
+
+def read_inputs(given: Mapping[str, Given], expected: Sequence[TensorInfo], seed: int = 0) -> dict[str, Array]:
     """Arrays for the inputs of a model; those that are not given are random where their shape is fixed, and left out
     where they are optional.
 
     Raises:
         IngotError: INVALID_ARGUMENT naming the input.
     """
-    given, random = pairs("--input", texts), np.random.default_rng(seed)
+    random = np.random.default_rng(seed)
     by_name = {info.name: info for info in expected}
     for name in given:
         if name not in by_name:
@@ -36,8 +49,8 @@ def read_inputs(texts: Sequence[str], expected: Sequence[TensorInfo], seed: int 
     return {name: _array(info, given.get(name), random) for name, info in wanted.items()}
 
 
-def _array(info: TensorInfo, text: str | None, random: np.random.Generator) -> Array:
-    if text is None:
+def _array(info: TensorInfo, given: Given | None, random: np.random.Generator) -> Array:
+    if given is None:
         shape = tuple(extent for extent in map(whole_number, info.shape) if extent is not None)
         if len(shape) < len(info.shape):
             raise IngotError(
@@ -48,13 +61,13 @@ def _array(info: TensorInfo, text: str | None, random: np.random.Generator) -> A
                 remedy=f"Add --input {info.name}=file.npy or --input {info.name}=random:1x3x224x224.",
             )
         return random_array(info.dtype, shape, random)
-    if text.startswith("random:"):
-        return random_array(info.dtype, _extents(info.name, text.removeprefix("random:")), random)
+    if isinstance(given, tuple):
+        return random_array(info.dtype, given, random)
     try:
-        return np.asarray(np.load(Path(text), allow_pickle=False))
+        return np.asarray(np.load(given, allow_pickle=False))
     except (OSError, ValueError) as error:
         raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, f"cannot read the array: {error}", tensor=info.name, field=text
+            ErrorCode.INVALID_ARGUMENT, f"cannot read the array: {error}", tensor=info.name, field=str(given)
         ) from error
 
 
@@ -88,13 +101,3 @@ def save_outputs(outputs: Mapping[str, Array], directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
         for name, array in outputs.items():
             np.save(directory / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
-
-
-def _extents(name: str, text: str) -> tuple[int, ...]:
-    extents = [whole_number(part) for part in text.split("x")] if text else []
-    known = tuple(extent for extent in extents if extent is not None)
-    if len(known) < len(extents):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "not a shape", tensor=name, expected="numbers such as 1x3x48x192", received=text
-        )
-    return known

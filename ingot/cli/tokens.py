@@ -10,7 +10,7 @@ from typing import Any
 
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
-from ingot.cli.usage import number, whole
+from ingot.cli.values import number, some_of, whole
 from ingot.home import home_directory
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.access.token_file import TokenFile, editing, read_token_file, scopes_of
@@ -28,7 +28,12 @@ def add_parser(commands: Any) -> None:
     new = actions.add_parser("new", help="make a token; it is shown once, the file keeps its hash alone")
     new.add_argument("id", help="whose it is: shown in jobs and logs")
     new.add_argument(
-        "--scope", action="append", metavar="SCOPE", required=True, help=f"{', '.join(Scope)}, or all; may be repeated"
+        "--scope",
+        action="extend",
+        type=some_of(*Scope, "all"),
+        metavar="SCOPE",
+        required=True,
+        help=f"{', '.join(Scope)}, or all; may be repeated",
     )
     new.add_argument("--namespace", default="", help="all that it sees: models, jobs and files of this namespace")
     new.add_argument(
@@ -50,7 +55,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _new(arguments: argparse.Namespace, output: Output) -> int:
-    scopes = list(Scope) if "all" in arguments.scope else [name for text in arguments.scope for name in text.split(",")]
+    scopes = list(Scope) if "all" in arguments.scope else arguments.scope
     expires = time.time() + arguments.days * _DAY if arguments.days else 0.0
     with editing(_path(arguments)) as held:
         held[0], token = held[0].with_token(Principal(arguments.id, arguments.namespace, scopes_of(scopes)), expires)

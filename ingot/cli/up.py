@@ -14,7 +14,7 @@ from typing import Any
 from ingot.artifact import compiler
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
-from ingot.cli.usage import whole
+from ingot.cli.values import whole
 from ingot.embedded.installation import running
 from ingot.embedded.ports import Ports
 from ingot.home import home_directory

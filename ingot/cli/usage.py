@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import is_within, whole_number
 
 ALWAYS = frozenset({"json", "help"})
 """Options that mean something in every way of using every command."""
@@ -93,35 +91,3 @@ def commands(parser: argparse.ArgumentParser, name: str = "") -> Mapping[str, ar
         for word, own in action.choices.items()
         for words, found in commands(own, f"{name} {word}".strip()).items()
     }
-
-
-# ---- kinds of values
-
-
-def whole(least: int, most: int | None = None) -> Callable[[str], int]:
-    """For ``type=``: a whole number within a range."""
-
-    def parse_number(text: str) -> int:
-        number = whole_number(text.removeprefix("-"))
-        number = -number if number is not None and text.startswith("-") else number
-        if number is None or number < least or (most is not None and number > most):
-            raise argparse.ArgumentTypeError(f"{text[:100]!r} is not {expected}")
-        return number
-
-    expected = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
-    return parse_number
-
-
-def number(least: float, most: float) -> Callable[[str], float]:
-    """For ``type=``: a number within a range."""
-
-    def parse_number(text: str) -> float:
-        try:
-            found = float(text)
-        except ValueError:
-            found = math.nan
-        if not is_within(found, least, most):
-            raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a number from {least:g} to {most:g}")
-        return found
-
-    return parse_number

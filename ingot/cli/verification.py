@@ -16,7 +16,7 @@ def verdict(found: Verification | None) -> str:
         return f"not verified: {found.reason or found.state}"
     worst = max((own.max_rel_error for own in found.outputs), default=0.0)
     where = f", under {found.emulator}" if found.emulator else ""
-    return f"verified: within {worst:.1e} of {found.oracle}{where}"
+    return f"within {worst:.1e} of {found.oracle}{where}"
 
 
 def speed(found: Verification | None) -> str:
@@ -24,6 +24,14 @@ def speed(found: Verification | None) -> str:
     if found is None or not found.ratio:
         return ""
     return f"{found.ratio:.2f} times as fast" if found.ratio >= 1 else f"{1 / found.ratio:.2f} times as slow"
+
+
+def show_verification(targets: Sequence[tuple[str, Verification | None]], output: Output) -> None:
+    """What became of the comparison for each target, and the figures of each output that was compared."""
+    if targets:
+        rows = [(target, ", ".join(filter(None, (verdict(found), speed(found))))) for target, found in targets]
+        output.table(("target", "answers"), rows)
+    show_outputs(targets, output)
 
 
 def show_outputs(targets: Sequence[tuple[str, Verification | None]], output: Output) -> None:

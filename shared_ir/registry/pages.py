@@ -24,6 +24,8 @@ USUAL_SIZE = 50
 LARGEST_SIZE = 1000
 _MOST_LOOKED_AT = 1000
 """Things that one call looks at, for the sake of a filter that few pass: the page may hold less, and its token goes on."""
+MOST_BYTES = 2 << 20
+"""Of the things in a page together, as they will travel: clients take messages of 4 MiB, unless they are told otherwise."""
 _MOST_EMPTY = 3
 """Times that fifty numbers in a row may be those of deleted versions, before the names of all that are left are read."""
 _THREADS = 16
@@ -39,6 +41,32 @@ class Page(Generic[T]):
 
     items: tuple[T, ...]
     token: str = ""
+
+
+class Room(Generic[T]):
+    """What a page has room for: ``size`` things of :data:`MOST_BYTES` together, and the first one in any case.
+
+    ``weigh`` says how many bytes one is, and is asked once for each in their order.
+    """
+
+    def __init__(self, size: int, weigh: Callable[[T], int] = lambda _: 0) -> None:
+        self._size = size
+        self._weigh = weigh
+        self._bytes = 0
+        self.items: tuple[T, ...] = ()
+
+    @property
+    def is_full(self) -> bool:
+        """Whether there are as many as were asked for."""
+        return len(self.items) == self._size
+
+    def take(self, item: T) -> bool:
+        """Whether there was room."""
+        self._bytes += self._weigh(item)
+        if self.is_full or (self.items and self._bytes > MOST_BYTES):
+            return False
+        self.items += (item,)
+        return True
 
 
 @dataclass(frozen=True)
@@ -57,6 +85,9 @@ class ModelFilter:
     prefix: str = ""
     label: str = ""
 
+    def takes(self, model: ModelSummary) -> bool:
+        return not self.label or any(own.label == self.label for own in model.labels)
+
 
 @dataclass(frozen=True)
 class VersionFilter:
@@ -65,6 +96,10 @@ class VersionFilter:
     target: str = ""
     since: float = 0.0
     until: float = 0.0
+
+    def takes(self, version: Version) -> bool:
+        in_time = version.created >= self.since and not (self.until and version.created > self.until)
+        return in_time and (not self.target or any(self.target in (own.triple, own.cpu) for own in version.targets))
 
 
 @dataclass(frozen=True)
@@ -77,6 +112,10 @@ class ChangeFilter:
     since: float = 0.0
     until: float = 0.0
     prefix: str = ""
+
+    def takes(self, change: Change) -> bool:
+        """Whether it is by whom was asked for, and in time."""
+        return self.by in ("", change.by) and not (self.until and change.time > self.until)
 
 
 def page_size(asked: int) -> int:
@@ -93,7 +132,11 @@ def page_size(asked: int) -> int:
 
 
 def models_page(
-    repository: ArtifactRepository, size: int = USUAL_SIZE, token: str = "", chosen: ModelFilter = ModelFilter()
+    repository: ArtifactRepository,
+    size: int = USUAL_SIZE,
+    token: str = "",
+    chosen: ModelFilter = ModelFilter(),
+    weigh: Callable[[ModelSummary], int] = lambda _: 0,
 ) -> Page[ModelSummary]:
     """Models in order of name, without those of which nothing is proven.
 
@@ -103,18 +146,18 @@ def models_page(
     after = read_token(token, chosen, str, "")
     folders = repository.store.folders("models")
     names = [name for name in folders if name > after and name.startswith(chosen.prefix)]
-    found: list[ModelSummary] = []
+    room = Room(size, weigh)
     looked_at = 0
     with repository.proven.memory.together():
-        while names and looked_at < _MOST_LOOKED_AT:
-            batch, names = names[: size - len(found)], names[size - len(found) :]
+        while names and looked_at < _MOST_LOOKED_AT and not room.is_full:
+            batch = names[: size - len(room.items)]
             looked_at += len(batch)
-            read = (summary for summary in _summaries(repository, batch) if summary is not None)
-            found += [s for s in read if not chosen.label or any(label.label == chosen.label for label in s.labels)]
-            after = batch[-1]
-            if len(found) == size:
-                break
-    return Page(tuple(found), write_token(after, chosen) if names else "")
+            for name, summary in zip(batch, _summaries(repository, batch), strict=True):
+                if summary is not None and chosen.takes(summary) and not room.take(summary):
+                    return Page(room.items, write_token(after, chosen))
+                after = name
+            names = names[len(batch) :]
+    return Page(room.items, write_token(after, chosen) if names else "")
 
 
 def model_summary(repository: ArtifactRepository, name: str) -> ModelSummary:
@@ -130,6 +173,7 @@ def versions_page(
     size: int = USUAL_SIZE,
     token: str = "",
     chosen: VersionFilter = VersionFilter(),
+    weigh: Callable[[Version], int] = lambda _: 0,
 ) -> Page[Version]:
     """Versions of a model, the newest first, without those that nothing proves.
 
@@ -137,22 +181,21 @@ def versions_page(
         IngotError: NOT_FOUND, there is no such model; INVALID_ARGUMENT, the token is none of this list.
     """
     before = read_token(token, (name, chosen), int, 0)
-    found: list[Version] = []
+    room = Room(size, weigh)
     last = 0
     with repository.proven.memory.together():
         for looked_at, (number, read) in enumerate(_downwards(repository, name, before)):
-            if len(found) == size or looked_at == _MOST_LOOKED_AT:
-                return Page(tuple(found), write_token(last, (name, chosen)))
-            last, version = number, read()
-            if version is None or (chosen.until and version.created > chosen.until):
-                continue
-            if version.created < chosen.since:  # and what is older was published earlier
-                return Page(tuple(found))
-            if not chosen.target or any(chosen.target in (own.triple, own.cpu) for own in version.targets):
-                found.append(version)
+            if room.is_full or looked_at == _MOST_LOOKED_AT:
+                return Page(room.items, write_token(last, (name, chosen)))
+            version = read()
+            if version is not None and version.created < chosen.since:  # and what is older was published earlier
+                return Page(room.items)
+            if version is not None and chosen.takes(version) and not room.take(version):
+                return Page(room.items, write_token(last, (name, chosen)))
+            last = number
     if not last and not before:
         raise repository.no_model(name)
-    return Page(tuple(found))
+    return Page(room.items)
 
 
 def _downwards(
@@ -185,7 +228,11 @@ def _downwards(
 
 
 def changes_page(
-    repository: ArtifactRepository, size: int = USUAL_SIZE, token: str = "", chosen: ChangeFilter = ChangeFilter()
+    repository: ArtifactRepository,
+    size: int = USUAL_SIZE,
+    token: str = "",
+    chosen: ChangeFilter = ChangeFilter(),
+    weigh: Callable[[Change], int] = lambda _: 0,
 ) -> Page[Change]:
     """What was changed, the newest first.
 
@@ -193,20 +240,19 @@ def changes_page(
         IngotError: INVALID_ARGUMENT, the token is none of this list.
     """
     after = read_token(token, chosen, str, "")
-    found: list[Change] = []
+    room = Room(size, weigh)
     last = after
     changes = repository.audit.newest(after, chosen.model, chosen.action, chosen.until, chosen.prefix)
     for looked_at, change in enumerate(changes):
-        if len(found) == size or looked_at == _MOST_LOOKED_AT:
-            return Page(tuple(found), write_token(last, chosen))
+        if room.is_full or looked_at == _MOST_LOOKED_AT:
+            return Page(room.items, write_token(last, chosen))
+        if not isinstance(change, str):
+            if change.time < chosen.since:
+                break
+            if chosen.takes(change) and not room.take(change):
+                return Page(room.items, write_token(last, chosen))
         last = place(change if isinstance(change, str) else change.id)
-        if isinstance(change, str):
-            continue
-        if change.time < chosen.since:
-            break
-        if chosen.by in ("", change.by) and (not chosen.until or change.time <= chosen.until):
-            found.append(change)
-    return Page(tuple(found))
+    return Page(room.items)
 
 
 def newest_version(repository: ArtifactRepository, name: str) -> Version:

@@ -114,7 +114,6 @@ def test_check(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["compile", "missing.onnx", "--local"], "NOT_FOUND", "missing.onnx"),
         (["compile", "net.onnx", "--local", "--target", "commodore-64"], "INVALID_TARGET", "commodore-64"),
         (["compile", "net.onnx", "--local", "--target", "host", "host"], "INVALID_ARGUMENT", "same"),
-        (["compile", "net.onnx", "--local", "--shape", "nonsense"], "INVALID_ARGUMENT", "nonsense"),
         (["compile", "net.onnx", "--local", "--shape", "other=1,2"], "INVALID_ARGUMENT", "image"),
         (["run", "nowhere"], "NOT_FOUND", "nowhere"),
         (["inspect", "."], "NOT_FOUND", "version"),
@@ -147,10 +146,8 @@ def test_inputs_of_a_run_are_checked(path: Path, capsys: pytest.CaptureFixture[s
     assert main(["compile", str(path), "--local", "--out", "net.ingot"]) == 0
     for given, told in (
         ([], "random:"),
-        (["--input", "image"], "NAME=VALUE"),
         (["--input", "picture=random:1"], "picture"),
         (["--input", "image=missing.npy"], "missing.npy"),
-        (["--input", "image=random:1xcat"], "1xcat"),
         (["--input", "image=random:1x4x8x8"], "image"),
     ):
         capsys.readouterr()

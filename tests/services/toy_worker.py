@@ -11,6 +11,6 @@ from shared_ir.service_kit.telemetry.tracing import start_tracing
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 if __name__ == "__main__":
-    start_log("compiler-worker")
+    start_log("compiler-worker", is_whole=True)
     start_tracing("compiler-worker")
     sys.exit(run_worker(Settings.from_environment(), ToyCompiler(), STAGE_COMMAND))

@@ -34,5 +34,5 @@ class WrongStages(PipelineStages):
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         sys.exit(main(sys.argv[1:], WrongStages()))
-    start_log("compiler-worker")
+    start_log("compiler-worker", is_whole=True)
     sys.exit(run_worker(Settings.from_environment(), PipelineCompiler(), (sys.executable, str(Path(__file__)))))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from compiler_service.jobs.history.lists import JobFilter
+from compiler_service.jobs.names import done_key, job_key
 from compiler_service.jobs.records import JobRecord
-from compiler_service.jobs.store import JobStore, done_key, job_key
-from shared_ir.registry.pages import Page, read_token, write_token
+from compiler_service.jobs.store import JobStore
+from shared_ir.registry.pages import Page, Room, read_token, write_token
 
 _ANY = JobFilter()
 _MOST_LOOKED_AT = 1000
@@ -22,25 +23,32 @@ class JobPages:
         self._store = store
         self._lists = store.lists
 
-    def page(self, size: int, token: str = "", chosen: JobFilter = _ANY) -> Page[JobRecord]:
-        """Jobs that pass, the newest first; perhaps fewer than ``size`` although there are more.
+    def page(
+        self,
+        size: int,
+        token: str = "",
+        chosen: JobFilter = _ANY,
+        weigh: Callable[[JobRecord], int] = lambda _: 0,
+    ) -> Page[JobRecord]:
+        """Jobs that pass, the newest first; perhaps fewer than ``size`` although there are more, as where ``weigh`` says that they are big.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the token is none of this list.
         """
         last = read_token(token, chosen, int, 0)
-        found: list[JobRecord] = []
+        room = Room(size, weigh)
         looked_at = 0
         for some in self._lists.newest(chosen, last, min(size + 1, 100)):
             loaded = {record.id: record for record in self._store.load([id for _, id in some if id])}
             for number, id in some:
-                if len(found) == size or looked_at == _MOST_LOOKED_AT or not id:
-                    return Page(tuple(found), write_token(last if id else number, chosen))
-                last, looked_at, record = number, looked_at + 1, loaded.get(id)
-                if record is not None and chosen.takes(record):
-                    found.append(record)
+                if room.is_full or looked_at == _MOST_LOOKED_AT or not id:
+                    return Page(room.items, write_token(last if id else number, chosen))
+                record = loaded.get(id)
+                if record is not None and chosen.takes(record) and not room.take(record):
+                    return Page(room.items, write_token(last, chosen))
+                last, looked_at = number, looked_at + 1
             self._mend_lists(chosen, some, loaded)
-        return Page(tuple(found))
+        return Page(room.items)
 
     def _mend_lists(self, chosen: JobFilter, some: Sequence[tuple[int, str]], loaded: Mapping[str, JobRecord]) -> None:
         """Take out who is gone; a version before this one leaves a job in the list of the state that it was in."""

@@ -7,12 +7,15 @@ import logging
 import os
 import re
 import sys
+import threading
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import IO, Any
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import printable, printable_json
+from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS
 from shared_ir.service_kit.telemetry.fields import FIELDS, current_fields
 
 VARIABLE = "INGOT_LOG_FORMAT"
@@ -66,11 +69,19 @@ class JsonFormatter(logging.Formatter):
         return printable_json(json.dumps(document, ensure_ascii=False, default=str))
 
 
-def start_log(process: str, environment: Mapping[str, str] = os.environ, stream: IO[str] | None = None) -> None:
+def start_log(
+    process: str,
+    environment: Mapping[str, str] = os.environ,
+    stream: IO[str] | None = None,
+    *,
+    is_whole: bool = False,
+) -> None:
     """Lines as ``INGOT_LOG_FORMAT`` asks for: ``text`` or ``json``; by default text on a terminal, JSON elsewhere.
 
     Args:
         process: which one of several it is: ``compiler-api``, ``compiler-worker``, ``runtime``.
+        is_whole: this process does nothing else, so that whatever else writes to standard output or error writes to its log: libraries in
+            C, exceptions that nobody catches, crashes. Where the log is JSON, that is.
 
     Raises:
         IngotError: INVALID_ARGUMENT, there is no such format.
@@ -80,7 +91,31 @@ def start_log(process: str, environment: Mapping[str, str] = os.environ, stream:
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(True)
     if log_format(environment, handler.stream) == JSON:
+        if is_whole:
+            handler.setStream(DESCRIPTORS.take(process))
+            _log_what_nobody_catches()
         handler.setFormatter(JsonFormatter(process))
+
+
+def _log_what_nobody_catches() -> None:
+    logger = logging.getLogger("ingot.uncaught")
+
+    def in_process(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        if not issubclass(kind, KeyboardInterrupt):
+            logger.critical("the process ends: %s", kind.__name__, exc_info=(kind, error, trace))
+
+    def in_thread(caught: threading.ExceptHookArgs) -> None:
+        if caught.exc_type is not SystemExit:
+            name, error = caught.thread.name if caught.thread else "unknown", caught.exc_value or caught.exc_type()
+            exception = (caught.exc_type, error, caught.exc_traceback)
+            logger.error("thread %s has ended: %s", name, caught.exc_type.__name__, exc_info=exception)
+
+    def nowhere(caught: sys.UnraisableHookArgs) -> None:
+        error = caught.exc_value or caught.exc_type()
+        exception = (caught.exc_type, error, caught.exc_traceback)
+        logger.error("%s in %r", caught.err_msg or "ignored", caught.object, exc_info=exception)
+
+    sys.excepthook, threading.excepthook, sys.unraisablehook = in_process, in_thread, nowhere
 
 
 def log_format(environment: Mapping[str, str], stream: IO[str]) -> str:

@@ -27,10 +27,10 @@ from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 
 class Nowhere:
-    def send(self, stage: Any, job: str, target: int) -> None:
+    def send(self, stage: Any, job: str, target: int, kind: str = "") -> None:
         """Nothing is compiled."""
 
-    def waiting(self) -> Any:
+    def waiting(self, kinds: Any) -> Any:
         return {}
 
 

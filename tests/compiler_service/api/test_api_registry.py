@@ -167,7 +167,7 @@ def test_the_command_line(service: Installation, capsys: pytest.CaptureFixture[s
     assert told("events", "typed", "--since", "2999-01-01") == []
     with pytest.raises(SystemExit, match="2"):
         main(["events", "--since", "yesterday", *own])
-    assert "not a time" in capsys.readouterr().err
+    assert "is not a time" in capsys.readouterr().err
 
 
 def timed() -> Iterator[tuple[str, str, str]]:

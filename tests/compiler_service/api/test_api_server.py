@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,8 +24,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
 
-from compiler_service.jobs.line import LINES
 from compiler_service.jobs.records import JobStage
+from compiler_service.jobs.waiting.line import LINES
 from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import Settings
 from compiler_service.wiring import make_parts
@@ -46,11 +46,11 @@ class RecordingQueue:
     def __init__(self) -> None:
         self.sent: list[tuple[JobStage, str, int]] = []
 
-    def send(self, stage: JobStage, job: str, target: int) -> None:
+    def send(self, stage: JobStage, job: str, target: int, kind: str = "") -> None:
         self.sent.append((stage, job, target))
 
-    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
-        return {name: [own[1:] for own in self.sent if LINES[own[0]] == name] for name in LINES.values()}
+    def waiting(self, kinds: Any) -> Any:
+        return {(name, ""): [own[1:] for own in self.sent if LINES[own[0]] == name] for name in LINES.values()}
 
 
 @pytest.fixture(name="settings")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,13 +17,14 @@ from redis import Redis
 from redis.client import Pipeline
 
 from compiler_service.jobs.counters import Counters
-from compiler_service.jobs.line import LINES
+from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.reconciler import Found, Reconciler
 from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.waiting.line import LINES
 from compiler_service.stages.process import run
 from compiler_service.stages.runner import PREPARE
 from compiler_service.store.reproducers import Reproducers
@@ -146,8 +147,8 @@ class Line:
 
     tasks: deque[tuple[JobStage, str, int]] = field(default_factory=deque)
 
-    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
-        return {name: [own[1:] for own in self.tasks if LINES[own[0]] == name] for name in LINES.values()}
+    def waiting(self) -> Mapping[Addressed, Sequence[Member]]:
+        return {(name, ""): [own[1:] for own in self.tasks if LINES[own[0]] == name] for name in LINES.values()}
 
 
 @dataclass(frozen=True)
@@ -155,10 +156,10 @@ class MortalQueue:
     line: Line
     life: Life
 
-    def send(self, stage: JobStage, job: str, target: int) -> None:
+    def send(self, stage: JobStage, job: str, target: int, kind: str = "") -> None:
         self.life.spend(lambda: self.line.tasks.append((stage, job, target)))
 
-    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+    def waiting(self, kinds: Collection[str]) -> Mapping[Addressed, Sequence[Member]]:
         return self.line.waiting()
 
 

@@ -35,10 +35,10 @@ pytestmark = pytest.mark.services
 
 
 class Nowhere:
-    def send(self, stage: Any, job: str, target: int) -> None:
+    def send(self, stage: Any, job: str, target: int, kind: str = "") -> None:
         """Work is done by hand."""
 
-    def waiting(self) -> Any:
+    def waiting(self, kinds: Any) -> Any:
         return {}
 
 

@@ -124,28 +124,28 @@ def test_one_compilation_per_key(store: JobStore) -> None:
     for job in [*(f"j{n}" for n in range(8)), "new"]:
         store.create(record(job))
     with ThreadPoolExecutor(8) as pool:
-        leaders = list(pool.map(lambda n: store.join_flight("k", f"j{n}", 0), range(8)))
+        leaders = list(pool.map(lambda n: store.flights.join("k", f"j{n}", 0)[0], range(8)))
     assert len(set(leaders)) == 1
     leader = leaders[0]
-    assert store.join_flight("k", leader, 0) == leader
+    assert store.flights.join("k", leader, 0)[0] == leader
     others = sorted({f"j{n}" for n in range(8)} - {leader})
-    assert store.end_flight("k", others[0], 0) == []
-    store.leave_flight("k", others[0], 0)
-    assert store.end_flight("k", leader, 0) == [(job, 0) for job in others[1:]]
-    assert store.end_flight("k", leader, 0) == []
-    assert store.join_flight("k", "new", 2) == "new"
+    assert store.flights.end("k", others[0], 0) == []
+    store.flights.leave("k", others[0], 0)
+    assert store.flights.end("k", leader, 0) == [(job, 0) for job in others[1:]]
+    assert store.flights.end("k", leader, 0) == []
+    assert store.flights.join("k", "new", 2)[0] == "new"
 
 
 def test_who_has_finished_or_is_gone_leads_nobody(store: JobStore) -> None:
     for job in ("first", "second", "third"):
         store.create(record(job))
-    assert store.join_flight("k", "first", 0) == "first"
-    assert store.join_flight("k", "second", 1) == "first"
+    assert store.flights.join("k", "first", 0)[0] == "first"
+    assert store.flights.join("k", "second", 1)[0] == "first"
     store.update_target("first", 0, state=JobState.FAILED)  # and dies before it tells who waits
-    assert store.join_flight("k", "third", 0) == "third"
-    assert store.end_flight("k", "third", 0) == [("second", 1)]
-    assert store.join_flight("k", "forgotten", 0) == "forgotten"
-    assert store.join_flight("k", "second", 1) == "second"
+    assert store.flights.join("k", "third", 0)[0] == "third"
+    assert store.flights.end("k", "third", 0) == [("second", 1)]
+    assert store.flights.join("k", "forgotten", 0)[0] == "forgotten"
+    assert store.flights.join("k", "second", 1)[0] == "second"
 
 
 def test_losses_and_claims(store: JobStore) -> None:

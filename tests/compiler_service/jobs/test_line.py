@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from compiler_service.jobs.line import Line
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, Source
+from compiler_service.jobs.waiting.line import Line
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal
 from shared_ir.service_kit.access.token_file import editing
@@ -80,7 +80,7 @@ def test_who_has_had_an_hour_waits_for_all_short_stages_of_others(
         line.join(JobStage.BUILD, job(f"a{number}", "ann", float(number)), 0)
     first = line.take("compile")
     assert first is not None
-    monkeypatch.setattr("compiler_service.jobs.line.time.time", lambda: now + 3600)
+    monkeypatch.setattr("compiler_service.jobs.waiting.line.time.time", lambda: now + 3600)
     line.leave(*first)
     for name in ("b0", "b1"):  # the second only comes when the first has ended
         line.join(JobStage.BUILD, job(name, "bob"), 0)
@@ -98,10 +98,10 @@ def test_a_stage_that_joins_twice_stands_there_once(redis: Redis) -> None:
     line = Line(redis)
     for _ in range(2):
         line.join(JobStage.VERIFY, job("a"), 2)
-    assert line.standing("verify") == {("a", 2)}
+    assert line.standing("verify") == {("a", 2): ""}
     assert line.take("verify") == (JobStage.VERIFY, "a", 2)
     assert line.take("verify") is None
-    assert line.standing("verify") == frozenset()
+    assert line.standing("verify") == {}
 
 
 def test_a_stage_without_a_message_of_its_own_is_sent_again_only_when_one_is_missing(
@@ -113,9 +113,9 @@ def test_a_stage_without_a_message_of_its_own_is_sent_again_only_when_one_is_mis
     home.line.tasks.append(home.line.tasks.popleft())
     process.turns.work(*home.line.tasks.popleft())  # the message of the second has the first one taken
     assert process.jobs.get(jobs[0]).passed == JobStage.INGEST.value
-    assert set(process.service.waiting()) >= {(jobs[1], WHOLE_JOB), (jobs[2], WHOLE_JOB), (jobs[0], 0)}
+    assert set(process.service.dispatch.waiting()) >= {(jobs[1], WHOLE_JOB), (jobs[2], WHOLE_JOB), (jobs[0], 0)}
     home.line.tasks.clear()
-    assert process.service.waiting() == set()
+    assert process.service.dispatch.waiting() == set()
     end = time.monotonic() + 10
     while not all(process.service.get(own).state.finished for own in jobs):
         assert time.monotonic() < end

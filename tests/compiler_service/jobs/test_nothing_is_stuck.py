@@ -11,9 +11,9 @@ from redis import Redis
 
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
+from compiler_service.jobs.names import member
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import JobStage, JobState
-from compiler_service.jobs.store import member
 from compiler_service.worker.stages import Outcome
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,42 @@ VALUES: dict[str, str] = {
     "until": "2026-05-31",
 }
 """A value for every option that takes one. A new option has its value here."""
+
+
+_NO_NUMBER = ("many", "-", "nan", "1e400", "1.5", "0x10", "-99")
+NONSENSE: dict[str, tuple[str, ...]] = {
+    "tune": _NO_NUMBER,
+    "opt_level": (*_NO_NUMBER, "4"),
+    "limit": _NO_NUMBER,
+    "repeat": (*_NO_NUMBER, "0"),
+    "threads": (*_NO_NUMBER, "0"),
+    "compiler_port": (*_NO_NUMBER, "65536"),
+    "grpc_port": (*_NO_NUMBER, "65536"),
+    "http_port": (*_NO_NUMBER, "65536"),
+    "days": ("many", "-", "nan", "inf", "0", "-1"),
+    "max_bytes": _NO_NUMBER,
+    "max_jobs": _NO_NUMBER,
+    "max_running_stages": _NO_NUMBER,
+    "delete_version": (*_NO_NUMBER, "0"),
+    "deadline": (*_NO_NUMBER, "0"),
+    "priority": (*_NO_NUMBER, "10"),
+    "verification": ("sometimes", ""),
+    "executor": ("other", ""),
+    "shape": ("", "x", "=", "=1,2", "x=1,,2", "x=,"),
+    "size": ("", "batch", "batch=", "=8", "batch=many", "batch=-1"),
+    "input": ("", "x", "x=", "=file.npy", "x=random:a", "x=random:1x", "x=random:-1"),
+    "set_label": ("", "stable", "stable=", "=1", "stable=new", "stable=0", "stable=-1", "a b=1"),
+    "delete_label": ("", "a b", "../x"),
+    "name": ("", "../x", "a b"),
+    "label": ("", "../x", "a b"),
+    "state": ("lost", "finished?"),
+    "stage": ("link", "built"),
+    "action": ("explode", "publish,collect"),
+    "scope": ("", "everything", "read,", "read;delete"),
+    "since": ("yesterday", "2026-13-01", "12"),
+    "until": ("yesterday", "2026-13-01", "12"),
+}
+"""What is no value of an option whose values have a form."""
 
 
 def ends_well(command: str, action: argparse.Action, status: int) -> bool:
@@ -257,6 +294,28 @@ def test_wrong_usage_is_a_sentence_and_json_where_json_is_asked_for(recorder: Re
         assert error_of(asked)["code"] == "INVALID_ARGUMENT"
 
 
+def has_form(action: argparse.Action) -> bool:
+    return bool(action.choices) or action.type not in (None, Path)
+
+
+def test_every_option_whose_values_have_a_form_is_given_what_has_none() -> None:
+    found = [a for own in commands(make_parser()).values() for a in own._actions if a.option_strings and a.nargs != 0]
+    assert {a.dest for a in found if has_form(a)} == set(NONSENSE)
+
+
+@pytest.mark.parametrize("command", sorted(WAYS))
+def test_nonsense_is_wrong_usage_before_anything_is_done(recorder: Recorder, command: str) -> None:
+    parser = commands(make_parser())[command]
+    for action in (own for own in parser._actions if own.option_strings and has_form(own)):
+        for way, nonsense in product(WAYS[command], NONSENSE[action.dest]):
+            words = [*command.split(), *spelled(way), f"{action.option_strings[-1]}={nonsense}"]
+            told, asked = run(recorder, *words), run(recorder, *words, "--json")
+            assert (told.status, told.printed, told.calls) == (2, "", ()), words
+            assert told.errors.startswith("error: "), words
+            assert told.errors.count("\n") == 1, words
+            assert (asked.status, error_of(asked)["code"]) == (2, "INVALID_ARGUMENT"), words
+
+
 def test_every_number_has_a_range() -> None:
     """``int`` takes -1, ``float`` takes nan and inf: an option has a range, or choices."""
     walked = ((words, own) for words, parser in commands(make_parser()).items() for own in parser._actions)
@@ -277,9 +336,11 @@ def test_every_command_says_in_json_what_it_does_not_know(recorder: Recorder, co
         "models net --set-label a=1 --set-label a=2",
         "check net.onnx --shape x=1 --shape x=2",
         "infer net --input x=a --input x=b",
+        "run folder --input x=a --input x=b",
+        "inspect folder --size n=1 --size n=2",
     ],
 )
 def test_of_two_values_none_is_ignored(recorder: Recorder, words: str) -> None:
     told = run(recorder, *words.split())
-    assert told.status == 1
+    assert (told.status, told.calls) == (2, ())
     assert "two things" in told.errors

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from shared_ir.artifact.bundles import SIZE
 from shared_ir.artifact.memory import Memory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.deletion import delete_model, delete_version
 from shared_ir.registry.pages import (
+    MOST_BYTES,
     ChangeFilter,
     ModelFilter,
     Page,
+    Room,
     VersionFilter,
     changes_page,
     model_summary,
@@ -195,3 +200,44 @@ def test_publishing_asks_the_store_for_as_much_however_many_versions_there_are(r
         assert registry.store.requests["list"] == 0
     assert max(counts) <= 30
     assert counts[2] <= counts[1]
+
+
+def test_a_page_ends_where_its_bytes_do_and_the_next_one_goes_on(registry: Registry) -> None:
+    """Each thing comes once, in its order; what alone is too big comes alone."""
+    for number in range(6):
+        registry.publish(f"m{number}")
+    registry.publish("m0", 6)
+    repository = registry.again()
+    weights = itertools.cycle([MOST_BYTES // 2, MOST_BYTES // 3, MOST_BYTES * 2, 1])
+
+    def weigh(_: Any) -> int:
+        return next(weights)
+
+    lists: list[Callable[..., Page[Any]]] = [
+        lambda **asked: models_page(repository, 50, **asked),
+        lambda **asked: versions_page(repository, "m0", 50, **asked),
+        lambda **asked: changes_page(repository, 50, **asked),
+    ]
+    for ask in lists:
+        whole = ask().items
+        sizes: list[int] = []
+
+        def counted(token: str, ask: Callable[..., Page[Any]] = ask, sizes: list[int] = sizes) -> Page[Any]:
+            page = ask(token=token, weigh=weigh)
+            sizes.append(len(page.items))
+            return page
+
+        assert every(counted) == list(whole)
+        assert max(sizes) < len(whole)
+        assert min(sizes) >= 1
+
+
+@given(st.lists(st.integers(0, 2 * MOST_BYTES)), st.integers(1, 5))
+def test_room_is_for_as_much_as_it_says(weights: list[int], size: int) -> None:
+    room = Room[int](size, lambda weight: weight)
+    taken = list(itertools.takewhile(room.take, weights))
+    assert room.items == tuple(taken)
+    assert len(taken) <= size
+    assert sum(taken) <= MOST_BYTES or len(taken) == 1
+    if len(taken) < len(weights):
+        assert len(taken) == size or sum(weights[: len(taken) + 1]) > MOST_BYTES

@@ -9,14 +9,15 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from compiler_service.compiler.codegen.toolchain.bundle import EXECUTABLE
-from compiler_service.compiler.codegen.toolchain.host import runs_here
+from compiler_service.compiler.codegen.toolchain.host import host_machine, runs_here
 from compiler_service.compiler.codegen.toolchain.link import runtime_objects
 from compiler_service.compiler.codegen.toolchain.recipe import link
+from shared_ir.machine.machine import Machine
 from shared_ir.machine.target import Target
 from shared_ir.storage.files import replace_atomically
 
@@ -63,6 +64,12 @@ def find_emulator(architecture: str, environment: Mapping[str, str] = os.environ
 def emulator_for(target: Target) -> Emulator | None:
     """What runs code for ``target`` here; None where this machine does so itself, or nothing is installed that does."""
     return None if runs_here(target.triple, target.features) else find_emulator(target.architecture)
+
+
+def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:
+    """What this machine runs: itself, and under the emulators on its ``PATH``."""
+    emulated = (name for name in _EMULATORS if find_emulator(name, environment))
+    return replace(host_machine(), emulates=frozenset(emulated))
 
 
 def emulated_name(architecture: str) -> str:

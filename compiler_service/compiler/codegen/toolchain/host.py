@@ -11,6 +11,7 @@ import llvmlite.binding as llvm
 from shared_ir.errors import IngotError
 from shared_ir.machine.cores import machine_cores
 from shared_ir.machine.cpu_features import CPU_FEATURES, full_features
+from shared_ir.machine.machine import Machine
 from shared_ir.machine.target import Target, architecture_of, derive
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
@@ -37,9 +38,13 @@ def host_target() -> Target:
 
 def runs_here(triple: str, features: Sequence[str]) -> bool:
     """Whether this machine has the architecture and every feature that the code may use."""
+    return host_machine().runs(triple, features)
+
+
+def host_machine() -> Machine:
+    """What this machine runs by itself."""
     host = host_target()
-    needed = {f for f in features if f.startswith("+")}
-    return triple.split("-")[0] == host.triple.split("-")[0] and needed <= set(host.features)
+    return Machine(host.triple, frozenset(name for name in host.features if name.startswith("+")))
 
 
 def cpu_of(named: str, flags: Mapping[str, bool]) -> str:

@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 from collections.abc import Iterator
 
 import pytest
 
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.telemetry import wrapper
 from shared_ir.service_kit.telemetry.fields import say, saying
 from shared_ir.service_kit.telemetry.log import EXTRA, start_log
 from shared_ir.service_kit.telemetry.trace_parent import TraceParent
@@ -53,6 +55,17 @@ def test_every_line_of_json_has_the_same_fields(kind: str | None) -> None:
     assert (lines[1]["level"], lines[1]["process"], lines[1]["logger"]) == ("WARNING", "compiler-api", "ingot.test")
     assert "ValueError: odd" in lines[2]["exception"]
     assert "\x1b" not in stream.getvalue()
+
+
+def test_lines_of_others_have_the_fields_of_ours() -> None:
+    stream = written("json")
+    LOGGER.info("ours")
+    theirs = wrapper.document("E0000 00:00:1790000000.000000    1 ssl.cc:1] theirs", "compiler-api", os.getpid())
+    ours = json.loads(stream.getvalue())
+    assert list(theirs) == list(ours)
+    assert (theirs["process"], theirs["pid"], theirs["level"]) == (ours["process"], ours["pid"], "ERROR")
+    assert wrapper.document("I1126 19:30:01.862896 2 a.cc:1] x", "runtime", 1)["level"] == "INFO"
+    assert wrapper.document("worker: Warm shutdown", "runtime", 1)["level"] == "WARNING"
 
 
 def test_people_read_the_same_behind_the_message() -> None:

@@ -1,0 +1,61 @@
+"""Clients take messages of 4 MiB: lists of big things come in pages that fit, and all of them come."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_service.server import RunningServer, start_server
+from compiler_service.settings import Settings
+from compiler_service.wiring import make_parts
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.services.installation import Client
+from tests.services.redis_server import redis_server
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
+
+pytestmark = pytest.mark.services
+MOST_BYTES = 4 << 20
+"""What gRPC takes where nobody says otherwise."""
+
+
+class Nobody:
+    """Nothing is compiled."""
+
+    def send(self, stage: Any, job: str, target: int, kind: str = "") -> None:
+        pass
+
+    def waiting(self, kinds: Any) -> Any:
+        return {}
+
+
+@pytest.fixture(name="running")
+def fixture_running(tmp_path: Path) -> Iterator[RunningServer]:
+    with redis_server() as url:
+        settings = Settings(redis_url=url, home=tmp_path, compiler_port=0, compiler_metrics_port=-1)
+        running = start_server(settings, ToyCompiler(), make_parts(settings, ToyCompiler(), Nobody(), STAGE_COMMAND))
+        yield running
+        running.stop(1)
+
+
+def pages(ask: Callable[[str], Any], field: str) -> Iterator[list[Any]]:
+    token = ""
+    while True:
+        page = ask(token)
+        assert page.ByteSize() < MOST_BYTES
+        yield list(getattr(page, field))
+        token = page.next_page_token
+        if not token:
+            return
+
+
+def test_jobs_of_many_long_targets_are_listed(running: RunningServer) -> None:
+    client = Client(f"127.0.0.1:{running.port}")
+    targets = [f"x86-64-v3 {' ' * 3900} -cores={cores}" for cores in range(1, 65)]
+    made = [client.compile({"name": f"m{number}"}, f"m{number}", targets).id for number in range(30)]
+    found = list(pages(lambda token: client.stub.ListJobs(pb.ListJobsRequest(page_token=token)), "jobs"))
+    assert [job.id for page in found for job in page] == made[::-1]
+    assert len(found) > 1
+    assert all(found), "a page without anything, and a client that asks again and again"

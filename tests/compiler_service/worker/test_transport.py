@@ -1,0 +1,77 @@
+"""What a worker does of its own accord when Redis was away."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from kombu import transport
+
+from compiler_service.jobs.records import JobStage
+from compiler_service.settings import Settings
+from compiler_service.worker.app import CeleryQueue, make_app
+from compiler_service.worker.consuming import MOST_SILENT_SECONDS
+from compiler_service.worker.transport import MOST_PAUSE_SECONDS, install
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.services.installation import installation, wait_until
+from tests.services.redis_server import OwnRedis
+
+pytestmark = pytest.mark.services
+
+
+class EnoughError(Exception):
+    """Tries enough."""
+
+
+def test_pauses_between_tries_to_connect_do_not_grow_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("kombu.utils.functional.sleep", lambda seconds: None)
+    app = make_app(Settings(redis_url=f"unix://{tmp_path}/nowhere.sock"))
+    pauses: list[float] = []
+
+    def told(error: Exception, pause: float) -> None:
+        pauses.append(pause)
+        if len(pauses) > 20:
+            raise EnoughError
+
+    with pytest.raises(EnoughError):
+        app.connection_for_read().ensure_connection(told)
+    assert max(pauses) == MOST_PAUSE_SECONDS < MOST_SILENT_SECONDS / 2
+
+
+def test_a_message_whose_end_redis_was_not_told_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kombu.transport.TRANSPORT_ALIASES", dict(transport.TRANSPORT_ALIASES))
+    monkeypatch.setattr("kombu.transport._transport_cache", {})
+    install()
+    with OwnRedis(tmp_path) as redis:
+        app = make_app(Settings(redis_url=redis.url))
+        CeleryQueue(app).send(JobStage.INGEST, "j1", -1)
+        channel = app.connection_for_read().channel()
+        channel.basic_qos(0, 1, False)
+        message = channel.basic_get("ingot")
+        assert not channel.qos.can_consume()
+        redis.kill()
+        with pytest.raises(channel.connection_errors):
+            message.ack()
+        assert channel.qos.can_consume()
+
+
+def test_a_worker_whose_only_slot_was_taken_goes_on_when_redis_is_back(tmp_path: Path) -> None:
+    """It is the same worker, which has not started anew."""
+    with OwnRedis(tmp_path) as redis, installation(tmp_path / "home", INGOT_REDIS_URL=redis.url) as running:
+        running.start_server()
+        worker, client = running.start_worker(INGOT_WORKERS="1"), running.client()
+        job = client.compile({"name": "long", "seconds": 1000}, "long")
+        wait_until(lambda: client.job(job.id).targets[0].stage == "build")
+        redis.kill()
+        log = running.home / "worker1.log"
+        wait_until(lambda: "is left as it is" in log.read_text())
+        redis.start()
+        other = client.run({"name": "other"}, name="other")
+        client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
+        assert other.state == pb.JOB_STATE_SUCCEEDED
+        assert "starting anew" not in log.read_text()
+        worker.send_signal(signal.SIGTERM)
+        worker.wait(timeout=30)
