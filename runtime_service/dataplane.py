@@ -7,14 +7,19 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+from runtime_service.arrays import Array
 from runtime_service.batching.execution import BatchOptions
-from runtime_service.batching.messages import InferRequest, InferResponse, TensorData
+from runtime_service.batching.messages import InferRequest, InferResponse, OutputRequest, TensorData
 from runtime_service.batching.sequences import SequenceOptions, step_of
 from runtime_service.batching.statistics import Snapshot
+from runtime_service.batching.taking import taking
 from runtime_service.batching.validation import check_inputs, check_outputs
+from runtime_service.extensions.classification import classified, require_classes
+from runtime_service.extensions.shared_memory import SharedMemory
+from runtime_service.extensions.traces import Traces, TraceSetting
 from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
@@ -22,19 +27,23 @@ from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
 from runtime_service.policies import VersionPolicy
 from runtime_service.settings import ModelSettings
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.status import visible
+from shared_ir.service_kit.telemetry.levels import LogLevels, Value
 
-_LOG = logging.getLogger(__name__)
+_LOG, _AUDIT = logging.getLogger(__name__), logging.getLogger("ingot.audit")
 EXTENSIONS = (
     "binary_tensor_data",
+    "classification",
     "model_configuration",
     "model_repository",
-    "model_repository(unload_dependents)",
     "parameters",
     "sequence",
     "statistics",
 )
-"""What ``GET v2`` advertises; clients branch on it, so only what is implemented."""
+"""What ``GET v2`` advertises of every server; clients branch on it, so only what is implemented."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +96,15 @@ class DataPlane:
         *,
         version: str,
         explicit_control: bool = False,
+        has_admin: bool = False,
+        shared_memory: SharedMemory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """``has_admin``: whether there is a place where settings of log and traces may be changed."""
+        self.shared_memory = shared_memory or SharedMemory()
+        self._traces = Traces()
+        self._log_levels = LogLevels()
+        self._has_admin = has_admin
         self._registry = registry
         self._follower = follower
         self._lifecycle = lifecycle
@@ -123,18 +139,51 @@ class DataPlane:
         try:
             step, specs = step_of(request), served.signature
             sequences = served.sequences_of(step)
-            inputs = check_inputs(request, specs.inputs, () if sequences is None else sequences.inputs)
-            wanted = check_outputs(request.outputs, specs.outputs)
-            if sequences is not None and not request.outputs:
-                wanted = sequences.gives(wanted)
+            inputs = check_inputs(self._present(request), specs.inputs, () if sequences is None else sequences.inputs)
+            given = specs.outputs if sequences is None or request.outputs else sequences.gives(specs.outputs)
+            wanted = check_outputs(request.outputs, given)
+            for asked, spec in wanted:
+                self._require_deliverable(asked, spec)
             result = served.run(inputs, request, step)
-            outputs = tuple(TensorData(spec.name, spec.dtype, result.outputs[spec.name]) for spec in wanted)
+            outputs = self._delivered(wanted, result.outputs, request)
         except Exception as error:
             typed = self._typed(error, served, request.id)
             served.observer.failed(typed.code, self._clock() - started)
             raise _Reported(typed) from error
-        served.observer.succeeded(result, self._clock() - started)
+        ended = self._clock()
+        served.observer.succeeded(result, ended - started)
+        self._traces.note(request, served.version, result, started, ended)
         return InferResponse(served.name, str(served.version), request.id, outputs)
+
+    def _present(self, request: InferRequest) -> Sequence[TensorData]:
+        """The inputs of ``request``, copied from where they lie."""
+        here = [each for each in request.inputs if isinstance(each, TensorData)]
+        return here if len(here) == len(request.inputs) else self.shared_memory.filled(request.inputs, request)
+
+    def _require_deliverable(self, asked: OutputRequest, spec: TensorSpec) -> None:
+        """Raises IngotError INVALID_ARGUMENT: an output that cannot be given so, before it is computed."""
+        if asked.place is not None:
+            self.shared_memory.require(asked.place, spec.name)
+        if asked.classes:
+            require_classes(spec)
+
+    def _delivered(
+        self,
+        wanted: Sequence[tuple[OutputRequest, TensorSpec]],
+        outputs: Mapping[str, Array],
+        request: InferRequest,
+    ) -> tuple[TensorData, ...]:
+        """Outputs as they are wanted; those that were written to shared memory say where."""
+        found = []
+        for asked, spec in wanted:
+            output = TensorData(spec.name, spec.dtype, outputs[spec.name])
+            if asked.classes:
+                strings = classified(output.array, spec, asked.classes, taking(request))
+                output = TensorData(spec.name, DType.STRING, strings)
+            if asked.place is not None:
+                output = self.shared_memory.write(output, asked.place, taking(request))
+            found.append(output)
+        return tuple(found)
 
     def live(self) -> bool:
         """The process answers; it stays live while models load and while it drains."""
@@ -143,6 +192,11 @@ class DataPlane:
     def ready(self) -> bool:
         """Every configured version was loaded and is warm, and the server is not on its way out."""
         return self._lifecycle.phase is Phase.SERVING and self._registry.all_ready()
+
+    def models_ready(self) -> dict[str, bool]:
+        """Of every model, whether a request that names no version would be served now."""
+        is_serving = self._lifecycle.phase is Phase.SERVING
+        return {name: is_serving and ready for name, ready in self._registry.models_ready().items()}
 
     def model_ready(self, name: str, version: str = "") -> bool:
         """Whether a request for this version would be served now.
@@ -159,7 +213,11 @@ class DataPlane:
             raise
 
     def server_metadata(self) -> ServerMetadata:
-        return ServerMetadata("ingot", self._version, EXTENSIONS)
+        found = list(EXTENSIONS)
+        found += ["system_shared_memory"] if self.shared_memory.is_on else []
+        found += ["model_repository(unload_dependents)"] if self._explicit_control else []
+        found += ["logging", "trace"] if self._has_admin else []
+        return ServerMetadata("ingot", self._version, tuple(sorted(found)))
 
     def model_metadata(self, name: str, version: str = "") -> ModelMetadata:
         with self._registry.acquire(name, version).held() as served:
@@ -206,6 +264,30 @@ class DataPlane:
         self._check_control(name)
         self._follower.unfollow(name)
 
+    def log_settings(self, changes: Mapping[str, object]) -> dict[str, Value]:
+        """Which lines of the log are written, after ``changes``; raises IngotError INVALID_ARGUMENT."""
+        if changes:
+            _AUDIT.info("log settings are changed: %s", visible(str(dict(changes)), 300))
+        return self._log_levels.change(changes) if changes else self._log_levels.settings()
+
+    def trace_setting(self, model: str, changes: Mapping[str, Sequence[str]] | None) -> TraceSetting:
+        """What is traced of a model, or of all, after ``changes``; no changes at all take the setting of a model back.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, NOT_FOUND.
+        """
+        if model:
+            self._registry.ready_versions(model)
+        if changes is None:
+            return self._traces.setting(model)
+        _AUDIT.info("trace settings are changed: %s", visible(f"{model} {dict(changes)}".strip(), 300))
+        return self._traces.change(model, changes)
+
+    def close(self) -> None:
+        """Forget what clients have set and registered."""
+        self.shared_memory.close()
+        self._log_levels.close()
+
     def _check_control(self, name: str) -> None:
         if not self._explicit_control:
             raise IngotError(
@@ -239,6 +321,16 @@ def no_control() -> IngotError:
         "models are not loaded or unloaded here",
         field="repository",
         remedy="Ask at INGOT_RUNTIME_CONTROL_ADDRESS of the server.",
+    )
+
+
+def no_admin() -> IngotError:
+    """What is told to who would see or change settings of log and traces where that is not done."""
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "settings of log and traces are not changed here",
+        field="settings",
+        remedy="Ask at INGOT_RUNTIME_CONTROL_ADDRESS of the server, or set INGOT_RUNTIME_TOKEN.",
     )
 
 

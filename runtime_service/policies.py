@@ -13,6 +13,7 @@ from typing import Self
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
+from shared_ir.printable import some_of
 
 _TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
 
@@ -71,7 +72,7 @@ class VersionPolicy:
                 raise IngotError(
                     ErrorCode.NOT_FOUND,
                     f"the store has no version {term!r} of the model",
-                    expected=", ".join([*map(str, sorted(catalogue.versions)), *sorted(catalogue.labels)]) or "(none)",
+                    expected=some_of([*sorted(catalogue.versions), *sorted(catalogue.labels)]) or "(none)",
                     received=term,
                     remedy="Publish that version, set the label, or change the version policy.",
                 )

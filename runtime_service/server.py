@@ -17,6 +17,7 @@ from runtime_service.api.grpc_server import GrpcServer
 from runtime_service.api.rest import Access, RestApplication, controlled, observed
 from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
+from runtime_service.extensions.shared_memory import SharedMemory
 from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.loading.loader import load_models
 from runtime_service.metrics import Metrics
@@ -72,13 +73,14 @@ class RuntimeServer:
             self.metrics,
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
+            has_admin=bool(settings.control_address or settings.token),
+            shared_memory=SharedMemory(settings.shared_memory, settings.max_request_bytes),
         )
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         room = Room(settings.bytes_in_flight)
         controls = not settings.control_address
-        access = Access(
-            settings.token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls
-        )
+        hosts, admin = Hosts.parse(settings.hosts, variable("hosts")), controls and bool(settings.token)
+        access = Access(settings.token, hosts, settings.max_request_bytes, controls, admin)
         self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
@@ -90,6 +92,7 @@ class RuntimeServer:
                 token=settings.token,
                 tls=tls,
                 control=controls,
+                admin=admin,
             )
         self._following = threading.Thread(
             target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
@@ -158,6 +161,7 @@ class RuntimeServer:
         if self.lifecycle.in_flight:
             return False
         self.follower.close()
+        self.dataplane.close()
         return True
 
     def _publish_readiness(self) -> None:

@@ -86,9 +86,9 @@ class Settings:
     """``explicit`` lets clients load and unload models over the repository API, where there is a token or a
     ``control_address``; ``configured`` refuses that."""
     control_address: str = ""
-    """Where models are loaded and unloaded with ``explicit`` control, and nowhere else: ``unix:/path`` of a socket for
-    this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and is of the loopback
-    interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
+    """Where models are loaded and unloaded with ``explicit`` control, and settings of log and traces changed, and nowhere else:
+    ``unix:/path`` of a socket for this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and
+    is of the loopback interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0
     """Seconds between two looks at the versions and labels of the store."""
     grpc_address: str = "127.0.0.1:8001"
@@ -99,6 +99,9 @@ class Settings:
     """Where ``/metrics`` alone listens. Empty turns it off."""
     address_file: str = ""
     """JSON file that gets the addresses in use once the server listens; for ports chosen by the system."""
+    shared_memory: str = ""
+    """How the names of those objects of shared memory begin that clients of this machine may name instead of sending tensors, such as
+    ``ingot-``; ``*`` for every object that the user of the server may open. Empty: none."""
     max_request_bytes: int = 256 * 1024 * 1024
     """Largest request, in bytes, for both protocols."""
     max_bytes_in_flight: int = 0
@@ -190,6 +193,22 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+        self._check_shared_memory()
+
+    def _check_shared_memory(self) -> None:
+        given = self.shared_memory.removeprefix("/")
+        if self.shared_memory and (not given.strip() or "/" in given):
+            expected = "the beginning of the names of objects, without a slash in it, or *"
+            raise _invalid("shared_memory", expected, repr(self.shared_memory[:100]))
+        addresses = filter(None, (self.grpc_address, self.http_address))
+        reached = [each for each in addresses if not (each.startswith(UNIX) or is_loopback(each))]
+        if self.shared_memory and reached and not (self.token or self.tls_client_ca):
+            expected = (
+                f"addresses of the loopback interface, or {variable('token')} or {variable('tls_client_ca')} beside it"
+            )
+            raise _invalid(
+                "shared_memory", expected, f"{reached[0]}: anyone who reaches it could read objects of this machine"
+            )
 
     def _is_open_control(self) -> bool:
         """Whether models may be unloaded from other machines by whoever asks."""

@@ -22,3 +22,7 @@ def whole_number(text: str) -> int | None:
 def is_within(number: float, least: float, most: float = math.inf) -> bool:
     """Whether ``number`` is finite and in the range. NOTE: comparisons with NaN are false, so that ``number < least`` lets it through."""
     return math.isfinite(number) and least <= number <= most
+
+
+class WrittenInfinity(float):
+    """An infinity that a document spells out, told from a number that is too large for a float and became one."""

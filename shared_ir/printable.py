@@ -7,7 +7,7 @@ and messages. All that leaves for a terminal or a log goes through here: errors 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
@@ -18,6 +18,15 @@ def printable(text: str, kept: str = "\n\t") -> str:
 def printable_json(document: str) -> str:
     """The same JSON document; what is not printable, which is inside of its strings, is written as JSON escapes."""
     return _escaped(document, "\n", lambda c: json.dumps(c)[1:-1])
+
+
+_MOST_NAMED = 12
+
+
+def some_of(names: Sequence[object]) -> str:
+    """``names`` for a sentence: of many of them the first ones, and how many others there are."""
+    named = ", ".join(map(str, names[:_MOST_NAMED]))
+    return named if len(names) <= _MOST_NAMED else f"{named} and {len(names) - _MOST_NAMED} more"
 
 
 def _escaped(text: str, kept: str, escape: Callable[[str], str]) -> str:

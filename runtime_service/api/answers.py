@@ -1,40 +1,18 @@
-"""What answers are made of, piece by piece: each asks for its memory before it is made, and whether somebody waits for it still."""
+"""What answers are made of, piece by piece: each asks for its memory before it is made."""
 
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 from runtime_service.arrays import Array
-from runtime_service.batching.messages import InferRequest
-from runtime_service.batching.work import why_unwanted
+from runtime_service.batching.messages import Take
 
-Take = Callable[[int], None]
-"""Raises IngotError RESOURCE_EXHAUSTED where there is no room for so many bytes more; DEADLINE_EXCEEDED, CANCELLED."""
-_LOOK_SECONDS = 0.01
-"""To ask whether a client has gone takes a call of the system."""
 _TOGETHER = 4096
 """Elements of a piece."""
 _PIECE = 1 << 15
 """Characters of a piece; each may be twelve bytes of JSON."""
-
-
-def taking(request: InferRequest, grow: Take) -> Take:
-    """What ``request``'s answer asks before it makes something; ``grow`` counts the bytes."""
-
-    look_again = 0.0
-
-    def take(size: int) -> None:
-        nonlocal look_again
-        if (now := time.monotonic()) >= look_again:
-            look_again = now + _LOOK_SECONDS
-            if (unwanted := why_unwanted(request.deadline, request.cancellation, now)) is not None:
-                raise unwanted
-        grow(size)
-
-    return take
 
 
 def json_values(array: Array, take: Take) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from runtime_service.batching.sequences import SequenceOptions
 from runtime_service.batching.statistics import BatchStatistics, Duration
 from runtime_service.batching.validation import wire_shape
 from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistics, ServerMetadata
+from runtime_service.extensions.shared_memory import Region
 from runtime_service.models.registry import VersionStatus
 from shared_ir.dtype import DType
 from shared_ir.plan.program import TensorSpec
@@ -109,6 +110,10 @@ def version_status(status: VersionStatus) -> Json:
         "state": status.state.value,
         "reason": attempts + cleaned(status.reason) if status.reason else "",
     }
+
+
+def region(found: Region) -> Json:
+    return {"name": found.name, "key": found.key, "offset": found.offset, "byte_size": found.byte_size}
 
 
 def _tensor(spec: TensorSpec) -> Json:

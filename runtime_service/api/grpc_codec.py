@@ -7,16 +7,27 @@ from typing import Any
 
 import numpy as np
 
-from runtime_service.api.answers import Take, pieces
+from runtime_service.api.answers import pieces
 from runtime_service.api.deadline import deadline
+from runtime_service.api.parameters import check_request, output_request, place_of_input, place_parameters
 from runtime_service.arrays import Array
-from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
-from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, TensorData
-from runtime_service.batching.validation import check_parameters
+from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
+from runtime_service.batching.messages import (
+    Cancellation,
+    InferRequest,
+    InferResponse,
+    Place,
+    SharedTensor,
+    Take,
+    TensorData,
+    uncounted,
+)
+from runtime_service.batching.numbers import from_numbers
 from runtime_service.executors.objects import characters
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
+from shared_ir.service_kit.status import status_text
 
 CONTENTS = {
     DType.BOOL: ("bool_contents", np.bool_),
@@ -42,27 +53,50 @@ def decode(
     remaining: float | None = None,
     cancellation: Cancellation | None = None,
     peer: str = "",
+    hold: Take = uncounted,
+    grow: Take = uncounted,
 ) -> InferRequest:
-    """The request in our types; ``remaining`` is the time until the caller's deadline in seconds.
+    """The request in our types; ``remaining`` is the time until the caller's deadline in seconds, for the others see
+    :class:`InferRequest`.
 
     Raises:
         IngotError: INVALID_ARGUMENT, naming the tensor.
     """
     parameters = _parameters(request.parameters)
-    check_parameters(parameters)
-    for output in request.outputs:
-        check_parameters(_parameters(output.parameters), output.name)
+    check_request(parameters)
     return InferRequest(
         model_name=request.model_name,
         model_version=request.model_version,
         id=request.id,
         inputs=_inputs(request),
-        outputs=tuple(output.name for output in request.outputs),
+        outputs=tuple(output_request(output.name, _parameters(output.parameters)) for output in request.outputs),
         parameters=parameters,
         deadline=deadline(parameters, remaining),
         cancellation=cancellation,
         peer=peer,
+        hold=hold,
+        grow=grow,
     )
+
+
+def is_raw(request: pb.ModelInferRequest) -> bool:
+    """Whether the answer is to have raw contents: who sends no typed ones has not chosen them."""
+    return bool(request.raw_input_contents) or not any(tensor.HasField("contents") for tensor in request.inputs)
+
+
+def sequence_of(request: pb.ModelInferRequest) -> str:
+    """What a request goes on with, if it does: steps of a sequence are computed in the order in which they were sent."""
+    if "sequence_id" not in request.parameters:
+        return ""
+    given = request.parameters["sequence_id"]
+    known = given.string_param or given.int64_param or given.uint64_param
+    return f"{known} of {request.model_name}" if known else ""
+
+
+def stream_error(error: IngotError, request: pb.ModelInferRequest | None) -> pb.ModelStreamInferResponse:
+    """What a stream says of a request that failed, with the id by which its client knows it, and goes on."""
+    failed = pb.ModelInferResponse(id=request.id if request is not None else "")
+    return pb.ModelStreamInferResponse(error_message=status_text(error), infer_response=failed)
 
 
 def encode(response: InferResponse, raw: bool, take: Take) -> pb.ModelInferResponse:
@@ -77,7 +111,12 @@ def encode(response: InferResponse, raw: bool, take: Take) -> pb.ModelInferRespo
     raw = raw or any(output.dtype not in CONTENTS for output in response.outputs)
     for output in response.outputs:
         tensor = message.outputs.add(name=output.name, datatype=wire_name(output.dtype), shape=output.array.shape)
-        if raw:
+        if output.place is not None:  # Triton's clients count on an entry for every output where there are any
+            message.raw_output_contents.extend([b""] if raw else [])
+            for name, value in place_parameters(output.place).items():
+                field = "string_param" if isinstance(value, str) else "int64_param"
+                setattr(tensor.parameters[name], field, value)
+        elif raw:
             data = to_bytes(output.array, take)
             take(len(data))
             message.raw_output_contents.append(data)
@@ -97,21 +136,32 @@ def _fill(contents: Any, output: TensorData, take: Take) -> None:
         contents.extend(values)
 
 
-def _inputs(request: pb.ModelInferRequest) -> tuple[TensorData, ...]:
-    raw = request.raw_input_contents
-    if raw and len(raw) != len(request.inputs):
+def _inputs(request: pb.ModelInferRequest) -> tuple[TensorData | SharedTensor, ...]:
+    places = [place_of_input(_parameters(tensor.parameters), tensor.name) for tensor in request.inputs]
+    raw, sent = request.raw_input_contents, places.count(None)
+    if raw and len(raw) != sent:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "raw_input_contents does not have one entry per input",
             field="raw_input_contents",
-            expected=f"{len(request.inputs)} entries",
+            expected=f"{sent} entries",
             received=str(len(raw)),
         )
-    return tuple(_input(tensor, raw[i] if raw else None) for i, tensor in enumerate(request.inputs))
+    rest = iter(raw)
+    return tuple(
+        _input(tensor, next(rest, None)) if place is None else _shared(tensor, place)
+        for tensor, place in zip(request.inputs, places, strict=True)
+    )
+
+
+def _shared(tensor: pb.ModelInferRequest.InferInputTensor, place: Place) -> SharedTensor:
+    if tensor.HasField("contents"):
+        message = "an input has contents although it lies in shared memory"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, tensor=tensor.name, field="contents")
+    return SharedTensor(tensor.name, parse_datatype(tensor.datatype, tensor.name), tuple(tensor.shape), place)
 
 
 def _input(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None) -> TensorData:
-    check_parameters(_parameters(tensor.parameters), tensor.name)
     dtype = parse_datatype(tensor.datatype, tensor.name)
     shape = tuple(tensor.shape)
     if raw is None:

@@ -22,7 +22,7 @@ from shared_ir.pb.inference.v2 import grpc_service_pb2, model_config_pb2
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
-from shared_ir.service_kit.access.gate import SingleToken
+from shared_ir.service_kit.access.gate import HEADER, SingleToken
 from shared_ir.service_kit.calls import OPTIONS, CallGuard
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
@@ -30,12 +30,15 @@ from shared_ir.service_kit.tls import TlsFiles
 
 SERVICE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 LIVENESS = "liveness"
-"""Name for the health service that is SERVING as long as the process answers; every other name means readiness."""
+"""Name for the health service that is SERVING as long as the process answers; that of a model tells whether it is ready, if the caller has
+the token; others mean readiness of the server."""
 SPARE_THREADS = 16
 """Threads of inference beyond its limit, which tell those who are too many so."""
 _QUESTIONS = 16
 """Threads for everything that is neither inference nor a health check."""
 _CHECKS, _WATCHERS = 4, 64
+_STREAM_SECONDS = 3600.0
+"""For so long a stream of inferences may be silent; less where others wait for its thread."""
 _HASTE_SECONDS = 0.05
 """Seconds for which a client may keep a thread of those waiting that others wait for."""
 
@@ -54,25 +57,28 @@ class GrpcServer:
         token: str = "",
         tls: TlsFiles | None = None,
         control: bool = True,
+        admin: bool = False,
     ) -> None:
-        """Binds at once. ``control``: whether models may be loaded and unloaded here at all.
+        """Binds at once. ``control``: whether models may be loaded and unloaded here at all; ``admin``: whether settings of log and traces
+        may be changed.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the address cannot be used.
         """
         self._dataplane = dataplane
-        self._health = health.Health()
-        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
+        gate = SingleToken(token) if token else None
+        self._health = health.Health(lambda context: gate is None or gate.accepts(_header(context)))
+        guard = self._guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-            interceptors=[*([AccessInterceptor(SingleToken(token))] if token else []), guard],
+            interceptors=[*([AccessInterceptor(gate)] if gate else []), guard],
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
                 ("grpc.max_send_message_length", -1),
                 *OPTIONS,
             ],
         )
-        add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane, control), self._server)
+        add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane, control, admin), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (SERVICE, health.SERVICE, reflection.SERVICE_NAME), self._server, _reflection_pool()
@@ -88,10 +94,12 @@ class GrpcServer:
         """Tell the health service (checks and watches) whether the data plane is ready."""
         for name in ("", SERVICE):
             self._health.set(name, self._dataplane.ready())
+        self._health.set_others(self._dataplane.models_ready())
 
     def stop(self, grace: float) -> threading.Event:
         """Refuse new calls, let those in flight finish for ``grace`` seconds; the event is set when all is over."""
         self._health.leave()
+        self._guard.leave_streams()
         stopped: threading.Event = self._server.stop(grace)
         return stopped
 
@@ -99,8 +107,15 @@ class GrpcServer:
 def _lanes(inferences: int) -> Any:
     infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE_SECONDS)
     checks, watchers = Lane("checks", _CHECKS, _HASTE_SECONDS), Lane("watchers", _WATCHERS)
-    lanes = {f"/{SERVICE}/ModelInfer": infer, health.CHECK: checks, health.WATCH: watchers}
+    streams = Lane("streams", inferences, patience=_STREAM_SECONDS, work=infer)
+    lanes = {f"/{SERVICE}/ModelInfer": infer, f"/{SERVICE}/ModelStreamInfer": streams}
+    lanes |= {health.CHECK: checks, health.WATCH: watchers}
     return lambda method: lanes.get(method, questions)
+
+
+def _header(context: grpc.ServicerContext) -> str | bytes | None:
+    found: dict[str, Any] = dict(context.invocation_metadata() or ())
+    return found.get(HEADER)
 
 
 def _bind(server: grpc.Server, address: str, tls: TlsFiles | None) -> int:

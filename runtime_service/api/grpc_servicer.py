@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import Any
 
-import grpc
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
-from runtime_service.api.answers import taking
-from runtime_service.api.grpc_codec import decode, encode
+from runtime_service.api.grpc_answers import Context, answer
+from runtime_service.api.grpc_codec import decode, encode, is_raw, sequence_of, stream_error
+from runtime_service.api.grpc_extensions import ExtensionServicer
 from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
-from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
-from shared_ir.service_kit.calls import grow
+from shared_ir.service_kit.calls import grow, hold
+from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import peer_name
-from shared_ir.service_kit.status import abort, internal
 
-_LOG = logging.getLogger(__name__)
-Context = grpc.ServicerContext
-T = TypeVar("T")
+_MOST_OF_A_STREAM = 16
+"""Requests of one stream that are computed at once."""
 
 
-class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # generated code is untyped
-    """Methods that are not here answer UNIMPLEMENTED: shared memory, tracing, log settings, streams."""
-
-    def __init__(self, dataplane: DataPlane, control: bool = True) -> None:
-        """``control``: whether models may be loaded and unloaded here at all."""
-        self._dataplane = dataplane
+class InferenceServicer(ExtensionServicer):
+    def __init__(self, dataplane: DataPlane, control: bool = True, admin: bool = False) -> None:
+        """``control``: whether models may be loaded and unloaded here at all; ``admin``: whether settings may be changed."""
+        super().__init__(dataplane, admin)
         self._control = control
 
     def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
@@ -39,12 +34,19 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context))
-            answer = self._dataplane.infer(decoded)
-            raw = bool(request.raw_input_contents) or not request.inputs  # who sends nothing has not chosen
-            return encode(answer, raw, taking(decoded, grow))
+            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+            return encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
 
-        return _answer(context, infer)
+        return answer(context, infer)
+
+    @exchange(Terms(most=_MOST_OF_A_STREAM, refused=stream_error, key=sequence_of))
+    def ModelStreamInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelStreamInferResponse:
+        """Is called for each message of a stream."""
+        cancellation = Cancellation(lambda: not context.is_active())  # a callback of the call would outlive the message
+        decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+        found = encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
+        found.parameters["triton_final_response"].bool_param = True
+        return pb.ModelStreamInferResponse(infer_response=found)
 
     def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=self._dataplane.live())
@@ -53,7 +55,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
         return pb.ServerReadyResponse(ready=self._dataplane.ready())
 
     def ModelReady(self, request: pb.ModelReadyRequest, context: Context) -> pb.ModelReadyResponse:
-        return _answer(
+        return answer(
             context,
             lambda: pb.ModelReadyResponse(ready=self._dataplane.model_ready(request.name, request.version)),
         )
@@ -67,14 +69,14 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
             found = self._dataplane.model_metadata(request.name, request.version)
             return ParseDict(documents.model_metadata(found), pb.ModelMetadataResponse())
 
-        return _answer(context, metadata)
+        return answer(context, metadata)
 
     def ModelConfig(self, request: pb.ModelConfigRequest, context: Context) -> pb.ModelConfigResponse:
         def config() -> pb.ModelConfigResponse:
             found = self._dataplane.model_config(request.name, request.version)
             return ParseDict({"config": documents.model_config(found)}, pb.ModelConfigResponse())
 
-        return _answer(context, config)
+        return answer(context, config)
 
     def ModelStatistics(self, request: pb.ModelStatisticsRequest, context: Context) -> pb.ModelStatisticsResponse:
         def statistics() -> pb.ModelStatisticsResponse:
@@ -82,7 +84,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
             document = {"model_stats": [documents.model_statistics(item) for item in found]}
             return ParseDict(document, pb.ModelStatisticsResponse())
 
-        return _answer(context, statistics)
+        return answer(context, statistics)
 
     def RepositoryIndex(self, request: pb.RepositoryIndexRequest, context: Context) -> pb.RepositoryIndexResponse:
         found = self._dataplane.repository_index(request.ready)
@@ -97,7 +99,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
             self._dataplane.load(request.model_name, _load_policy(dict(request.parameters)))
             return pb.RepositoryModelLoadResponse()
 
-        return _answer(context, load)
+        return answer(context, load)
 
     def RepositoryModelUnload(
         self, request: pb.RepositoryModelUnloadRequest, context: Context
@@ -107,22 +109,11 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
             self._dataplane.unload(request.model_name)
             return pb.RepositoryModelUnloadResponse()
 
-        return _answer(context, unload)
+        return answer(context, unload)
 
     def _check_control(self) -> None:
         if not self._control:
             raise no_control()
-
-
-def _answer(context: Context, call: Callable[[], T]) -> T:
-    """The result of ``call``, or its error as a status. Nothing but a bug of ours becomes INTERNAL."""
-    try:
-        return call()
-    except IngotError as error:
-        abort(context, error)
-    except Exception as error:
-        _LOG.exception("a call failed")
-        abort(context, internal(error))
 
 
 def _load_policy(parameters: dict[str, Any]) -> str:

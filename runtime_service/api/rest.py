@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import re
 import threading
-from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from http import HTTPStatus
@@ -14,20 +13,18 @@ from urllib.parse import unquote
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api import documents, rest_codec
-from runtime_service.api.answers import taking
+from runtime_service.api.rest_extensions import ADMIN, Extensions, Handler, Routes, json_object
 from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
 from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes, parse_json
+from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes
 from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, metrics_response
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
 
 _LOG = logging.getLogger(__name__)
-Handler = Callable[[HttpRequest, str, str], HttpResponse]
-"""Takes the request, and model name and version from the path (empty where the path has none)."""
-
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
 _LARGE_BYTES = 1 << 18
 _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
@@ -46,12 +43,14 @@ class Access:
         hosts: names by which clients without a token may address the server.
         most_body: largest body of an inference, in bytes.
         control: whether models may be loaded and unloaded here at all.
+        admin: whether settings of log and traces may be seen and changed here at all.
     """
 
     token: str = ""
     hosts: Hosts = field(default_factory=Hosts)
     most_body: int = 256 * 1024 * 1024
     control: bool = True
+    admin: bool = False
 
 
 class RestApplication:
@@ -62,7 +61,7 @@ class RestApplication:
         self._registry = registry
         self._access = access
         self._bearer = SingleToken(access.token) if access.token else None
-        self._routes: tuple[tuple[re.Pattern[str], Mapping[str, Handler]], ...] = (
+        self._routes: Routes = (
             (re.compile(_MODEL + "/infer"), {"POST": self._infer}),
             (re.compile("/v2/health/live"), {"GET": self._live}),
             (re.compile("/v2/health/ready"), {"GET": self._ready}),
@@ -76,6 +75,7 @@ class RestApplication:
             (re.compile("/v2/repository/models/(?P<model>[^/]+)/load"), {"POST": self._load}),
             (re.compile("/v2/repository/models/(?P<model>[^/]+)/unload"), {"POST": self._unload}),
             (re.compile(METRICS), {"GET": self._metrics}),
+            *Extensions(dataplane, access.admin).routes(),
         )
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
@@ -130,8 +130,9 @@ class RestApplication:
             large = _LARGE_DOCUMENT if len(document) > _LARGE_BYTES else nullcontext()
             with request.holding(json_bytes(document)), large:
                 decoded, binary = rest_codec.decode(model, version, request.body, len(document))
-        decoded = replace(decoded, cancellation=Cancellation(request.has_gone), peer=request.peer)
-        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded, request.grow))
+        cancellation = Cancellation(request.has_gone)
+        decoded = replace(decoded, cancellation=cancellation, peer=request.peer, hold=request.hold, grow=request.grow)
+        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return _truth(self._dataplane.live())
@@ -156,11 +157,11 @@ class RestApplication:
         return HttpResponse.json({"model_stats": [documents.model_statistics(item) for item in found]})
 
     def _index(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        ready = bool(_object(request).get("ready", False))
+        ready = bool(json_object(request).get("ready", False))
         return HttpResponse.json([documents.version_status(s) for s in self._dataplane.repository_index(ready)])
 
     def _load(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        parameters = _object(request).get("parameters", {})
+        parameters = json_object(request).get("parameters", {})
         if not isinstance(parameters, dict):
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "parameters must be an object", field="parameters")
         unknown = [name for name in parameters if name != "policy"]
@@ -190,11 +191,12 @@ class RestApplication:
 
 
 class PartApplication:
-    """Those paths of another application that begin with one of ``prefixes``."""
+    """Those paths of another application that match ``paths``, which ``described`` names."""
 
-    def __init__(self, whole: RestApplication, prefixes: tuple[str, ...]) -> None:
+    def __init__(self, whole: RestApplication, paths: re.Pattern[str], described: str) -> None:
         self._whole = whole
-        self._prefixes = prefixes
+        self._paths = paths
+        self._described = described
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
         return self._elsewhere(request) or self._whole.admit(request)
@@ -203,22 +205,22 @@ class PartApplication:
         return self._elsewhere(request) or self._whole(request)
 
     def _elsewhere(self, request: HttpRequest) -> HttpResponse | None:
-        if request.path.startswith(self._prefixes):
+        if self._paths.fullmatch(request.path):
             return None
-        served = " and ".join(self._prefixes)
-        return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, f"only {served} are served here"))
+        return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, f"only {self._described} are served here"))
 
 
 def observed(dataplane: DataPlane, registry: CollectorRegistry, hosts: Hosts) -> PartApplication:
     """What the port of metrics serves: them, and health checks, which have room of their own there."""
-    access = Access(hosts=hosts, most_body=MOST_BODY, control=False)
-    return PartApplication(RestApplication(dataplane, registry, access), (METRICS, _HEALTH))
+    whole = RestApplication(dataplane, registry, Access(hosts=hosts, most_body=MOST_BODY, control=False))
+    return PartApplication(whole, re.compile(f"{METRICS}.*|{_HEALTH}.*"), f"{METRICS} and {_HEALTH}")
 
 
 def controlled(dataplane: DataPlane, registry: CollectorRegistry, access: Access) -> PartApplication:
-    """What the address for control serves: models are loaded and unloaded, and nothing is inferred."""
-    whole = RestApplication(dataplane, registry, replace(access, most_body=MOST_BODY, control=True))
-    return PartApplication(whole, (_REPOSITORY, _HEALTH))
+    """What the address for control serves: models are loaded and unloaded, settings changed, and nothing is inferred."""
+    whole = RestApplication(dataplane, registry, replace(access, most_body=MOST_BODY, control=True, admin=True))
+    paths = re.compile(f"{_REPOSITORY}.*|{_HEALTH}.*|{ADMIN.pattern}")
+    return PartApplication(whole, paths, f"{_REPOSITORY}, {_HEALTH}, /v2/logging and trace settings")
 
 
 def _not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
@@ -233,11 +235,3 @@ def _truth(value: bool) -> HttpResponse:
     if value:
         return HttpResponse()
     return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": str(RETRY_SECONDS)})
-
-
-def _object(request: HttpRequest) -> dict[str, object]:
-    json_bytes(request.body)
-    document = parse_json(request.body) if len(request.body) else {}
-    if not isinstance(document, dict):
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "the body of the request is not a JSON object", field="body")
-    return document

@@ -10,11 +10,21 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime_service.api.answers import Take, json_values
+from runtime_service.api.answers import json_values
 from runtime_service.api.deadline import deadline
-from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
-from runtime_service.batching.messages import InferRequest, InferResponse, Parameter, TensorData
-from runtime_service.batching.validation import check_parameters, signature
+from runtime_service.api.parameters import check_request, output_request, place_of_input, place_parameters
+from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
+from runtime_service.batching.messages import (
+    InferRequest,
+    InferResponse,
+    OutputRequest,
+    Parameter,
+    SharedTensor,
+    Take,
+    TensorData,
+)
+from runtime_service.batching.numbers import from_numbers
+from runtime_service.batching.validation import signature
 from runtime_service.models.served import Interface
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -59,7 +69,9 @@ def decode(model: str, version: str, body: Body, split: int) -> tuple[InferReque
     view = memoryview(body)
     document = _expect(parse_json(view[:split]), dict, "body")
     parameters = _parameters(document)
-    inputs, rest = [], view[split:]
+    check_request(parameters)
+    inputs: list[TensorData | SharedTensor] = []
+    rest = view[split:]
     for item in _expect(document.get("inputs"), list, "inputs"):
         tensor, rest = _input(_expect(item, dict, "inputs"), rest)
         inputs.append(tensor)
@@ -70,13 +82,13 @@ def decode(model: str, version: str, body: Body, split: int) -> tuple[InferReque
             field="binary_data_size",
             received=f"{len(rest)} bytes too many",
         )
-    names, binary = _outputs(document, bool(parameters.get("binary_data_output", False)))
+    outputs, binary = _outputs(document, bool(parameters.get("binary_data_output", False)))
     request = InferRequest(
         model_name=model,
         model_version=version,
         id=_expect(document.get("id", ""), str, "id"),
         inputs=tuple(inputs),
-        outputs=names,
+        outputs=outputs,
         parameters=parameters,
         deadline=deadline(parameters),
     )
@@ -117,7 +129,9 @@ def encode(response: InferResponse, binary: BinaryOutputs, take: Take) -> HttpRe
             "shape": list(tensor.array.shape),
         }
         comma = b"," * bool(i)
-        if binary.wants(tensor.name):
+        if tensor.place is not None:
+            text.append(comma + _json({**document, "parameters": place_parameters(tensor.place)}))
+        elif binary.wants(tensor.name):
             tail.append(to_bytes(tensor.array, take))
             text.append(comma + _json({**document, "parameters": {"binary_data_size": len(tail[-1])}}))
         else:
@@ -136,12 +150,18 @@ def _json(document: dict[str, Any]) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-def _input(item: dict[str, Any], rest: memoryview) -> tuple[TensorData, memoryview]:
+def _input(item: dict[str, Any], rest: memoryview) -> tuple[TensorData | SharedTensor, memoryview]:
     name = _expect(item.get("name"), str, "inputs.name")
     parameters = _parameters(item, name)
+    place = place_of_input(parameters, name)
     dtype = parse_datatype(_expect(item.get("datatype"), str, "inputs.datatype", name), name)
     shape = _shape(item.get("shape"), name)
     size = parameters.get("binary_data_size")
+    if place is not None:
+        if "data" in item or size is not None:
+            message, field = "an input has data although it lies in shared memory", "data"
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, tensor=name, field=field)
+        return SharedTensor(name, dtype, shape, place), rest
     if size is None:
         if "data" not in item:
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "an input has no data", tensor=name, field="data")
@@ -159,22 +179,31 @@ def _input(item: dict[str, Any], rest: memoryview) -> tuple[TensorData, memoryvi
     return TensorData(name, dtype, from_bytes(rest[:size], dtype, shape, name)), rest[size:]
 
 
-def _outputs(document: dict[str, Any], default: bool) -> tuple[tuple[str, ...], BinaryOutputs]:
-    names: list[str] = []
+def _outputs(document: dict[str, Any], default: bool) -> tuple[tuple[OutputRequest, ...], BinaryOutputs]:
+    found: list[OutputRequest] = []
     binary: dict[str, bool] = {}
     for item in _expect(document.get("outputs", []), list, "outputs"):
         name = _expect(_expect(item, dict, "outputs").get("name"), str, "outputs.name")
         parameters = _parameters(item, name)
-        names.append(name)
+        found.append(output_request(name, parameters))
         if "binary_data" in parameters:
             binary[name] = bool(parameters["binary_data"])
-    return tuple(names), BinaryOutputs(default, binary)
+    return tuple(found), BinaryOutputs(default, binary)
 
 
 def _parameters(item: dict[str, Any], tensor: str = "") -> dict[str, Parameter]:
     parameters = _expect(item.get("parameters", {}), dict, "parameters", tensor)
-    check_parameters(parameters, tensor)
-    return {str(name): value for name, value in parameters.items() if isinstance(value, (bool, int, float, str))}
+    for name, value in parameters.items():
+        if not isinstance(value, bool | int | float | str | None):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "a parameter is of the wrong kind",
+                tensor=tensor,
+                field=name[:100],
+                expected="a truth value, a number or a string",
+                received=_JSON_KINDS[type(value)],
+            )
+    return {name: value for name, value in parameters.items() if value is not None}
 
 
 def _shape(value: object, tensor: str) -> tuple[int, ...]:

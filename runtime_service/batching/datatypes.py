@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import math
-from array import array
 from collections.abc import Callable, Sequence
-from contextlib import suppress
-from itertools import chain
 
 import numpy as np
 
@@ -20,7 +17,6 @@ from shared_ir.wire.names import DTYPES, WIRE_NAMES
 _MAX_ELEMENTS = 2**40
 MOST_STRINGS = 1_000_000
 """Of one tensor of a request."""
-_NUMBERS = frozenset({bool, int, float})
 _MAX_RANK = 32
 
 
@@ -97,7 +93,7 @@ def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tens
     """
     if dtype is DType.STRING:
         count = element_count(shape, tensor)
-        _require_few(count, tensor)
+        require_few_strings(count, tensor)
         return strings_of(raw, count, tensor).reshape(shape)
     element = numpy_dtype(dtype, tensor)
     size = element_count(shape, tensor) * element.itemsize
@@ -122,68 +118,12 @@ def to_bytes(array: Array, take: Callable[[int], None]) -> bytes:
     return array.tobytes()
 
 
-def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
-    """Numbers (a flat or nested list, or an array) as an array of ``dtype`` and ``shape``, never losing a fraction.
+def require_few_strings(count: int, tensor: str) -> None:
+    """Strings are objects of the interpreter, each with some 60 bytes around it, and made one by one.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, ragged, of the wrong count or kind, or out of the range of ``dtype``.
+        IngotError: INVALID_ARGUMENT, more than :data:`MOST_STRINGS`.
     """
-    count = element_count(shape, tensor)
-    if dtype is DType.STRING:
-        _require_few(count, tensor)
-        return _from_strings(data, shape, count, tensor)
-    element = numpy_dtype(dtype, tensor)
-    values = data if isinstance(data, np.ndarray) else _numbers(data, dtype)
-    if values is None:
-        raise _bad_data(tensor, dtype, shape, "something that is no number, or lists of uneven lengths")
-    if values.size != count:
-        raise _bad_data(tensor, dtype, shape, f"{values.size} values")
-    if count and not _convertible(values, dtype, element):
-        raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
-    with np.errstate(over="ignore"):
-        return values.reshape(shape).astype(element, order="C", copy=False)  # a scalar stays one
-
-
-def _numbers(data: object, dtype: DType) -> Array | None:
-    """``data`` as an array; ``None`` where lists hold anything but numbers, truth values and such lists of one length.
-
-    NOTE: numpy would take texts too, and give every element of a list the room of the longest of them.
-    """
-    while isinstance(data, list) and data and type(data[0]) is list:
-        if set(map(type, data)) != {list} or len(set(map(len, data))) != 1:
-            return None
-        data = list(chain.from_iterable(data))
-    if not isinstance(data, list):
-        return np.asarray(data) if isinstance(data, bool | int | float) else None
-    if data and dtype is not DType.BOOL and type(data[0]) is not bool:
-        kind, element = ("d", np.float64) if dtype.is_float else ("q", np.int64)
-        with suppress(TypeError, OverflowError):  # of another kind: numpy tells which
-            return np.frombuffer(array(kind, data), element)
-    return np.asarray(data) if set(map(type, data)) <= _NUMBERS else None
-
-
-def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -> Array:
-    found: list[str] = []
-    pending = [data]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, list | tuple | np.ndarray):
-            pending.extend(reversed(list(item)))
-        elif isinstance(item, bytes):
-            found.append(item.decode("utf-8", "surrogateescape"))
-        elif isinstance(item, str):
-            found.append(item)
-        else:
-            raise _bad_data(tensor, DType.STRING, shape, f"a value of type {type(item).__name__}")
-    if len(found) != count:
-        raise _bad_data(tensor, DType.STRING, shape, f"{len(found)} values")
-    array = np.empty(count, object)
-    array[:] = found
-    return array.reshape(shape)
-
-
-def _require_few(count: int, tensor: str) -> None:
-    """Strings are objects of the interpreter, each with some 60 bytes around it, and made one by one."""
     if count > MOST_STRINGS:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -193,24 +133,3 @@ def _require_few(count: int, tensor: str) -> None:
             received=str(count),
             remedy="Send them in several requests.",
         )
-
-
-def _convertible(values: Array, dtype: DType, element: np.dtype[np.generic]) -> bool:
-    if dtype is DType.BOOL:
-        return values.dtype.kind == "b" or (values.dtype.kind in "iu" and bool(np.all((values == 0) | (values == 1))))
-    if dtype.is_float:
-        return values.dtype.kind in "iuf"
-    if values.dtype.kind not in "iu":
-        return False
-    limits = np.iinfo(element.name)
-    return bool(int(values.min()) >= limits.min and int(values.max()) <= limits.max)
-
-
-def _bad_data(tensor: str, dtype: DType, shape: Sequence[int], received: str) -> IngotError:
-    return IngotError(
-        ErrorCode.INVALID_ARGUMENT,
-        "the data of a tensor does not fit its datatype and shape",
-        tensor=tensor,
-        expected=f"{math.prod(shape)} values for {wire_name(dtype)}{list(shape)}",
-        received=received,
-    )

@@ -11,15 +11,47 @@ from shared_ir.dtype import DType
 
 Parameter = bool | int | float | str
 """A value of the ``parameters`` maps of the Open Inference Protocol."""
+Take = Callable[[int], None]
+"""Raises IngotError RESOURCE_EXHAUSTED where there is no room for so many bytes more; DEADLINE_EXCEEDED, CANCELLED."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Bytes of a registered region of shared memory, counted from its start."""
+
+    region: str
+    byte_size: int
+    offset: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TensorData:
-    """A named array. ``dtype`` is kept beside it because numpy has no names for bfloat16 and its kin."""
+    """A named array. ``dtype`` is kept beside it because numpy has no names for bfloat16 and its kin. What was written to ``place`` is not
+    sent."""
 
     name: str
     dtype: DType
     array: Array
+    place: Place | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SharedTensor:
+    """An input that lies in shared memory, as the request describes it."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    place: Place
+
+
+@dataclass(frozen=True, slots=True)
+class OutputRequest:
+    """How one output is wanted: as it is, its ``classes`` highest values and where they are, or in shared memory."""
+
+    name: str
+    classes: int = 0
+    place: Place | None = None
 
 
 class Cancellation:
@@ -52,31 +84,39 @@ class Cancellation:
         callback()
 
 
+def uncounted(count: int) -> None:
+    """Where nothing is counted."""
+
+
 @dataclass(frozen=True, slots=True)
 class InferRequest:
     """One inference.
 
     Attributes:
         model_name: which model.
-        inputs: one array per input of the model, in any order.
+        inputs: one tensor per input of the model, in any order.
         model_version: a number, a label (``stable``), or empty for the default version.
         id: chosen by the client and echoed.
-        outputs: names of the wanted outputs; empty for all of them.
+        outputs: the wanted outputs; empty for all of them.
         parameters: ``timeout`` in microseconds is understood; unknown ones are ignored.
         deadline: on the clock of ``time.monotonic``, in seconds; the request is not computed after it.
         cancellation: fires when the client went away.
         peer: who sent it, as far as shares go.
+        hold: counts bytes that are made of the request until it is over, before they are made.
+        grow: counts bytes of its answer, likewise.
     """
 
     model_name: str
-    inputs: tuple[TensorData, ...]
+    inputs: tuple[TensorData | SharedTensor, ...]
     model_version: str = ""
     id: str = ""
-    outputs: tuple[str, ...] = ()
+    outputs: tuple[OutputRequest, ...] = ()
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     deadline: float | None = None
     cancellation: Cancellation | None = None
     peer: str = ""
+    hold: Take = uncounted
+    grow: Take = uncounted
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,37 +6,12 @@ from collections.abc import Collection, Sequence
 
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import wire_name
-from runtime_service.batching.messages import InferRequest, TensorData
+from runtime_service.batching.messages import InferRequest, OutputRequest, TensorData
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.plan.program import TensorSpec
-
-UNSUPPORTED_PARAMETERS = {
-    "classification": "Take the largest values of the output in the client.",
-    "shared_memory_region": "Send the tensor in the request.",
-}
-"""Parameters that change the meaning of a request and that this server does not implement, with the remedy.
-
-Values that ask for nothing (0, false, empty) are let through: clients send them as defaults.
-"""
-
-
-def check_parameters(parameters: dict[str, object], tensor: str = "") -> None:
-    """Refuse what would be silently ignored otherwise.
-
-    Raises:
-        IngotError: INVALID_ARGUMENT.
-    """
-    for name, remedy in UNSUPPORTED_PARAMETERS.items():
-        if parameters.get(name):
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the request parameter {name!r} is not supported by this server",
-                tensor=tensor,
-                field=name,
-                remedy=remedy,
-            )
+from shared_ir.printable import some_of
 
 
 def priority_of(request: InferRequest) -> int:
@@ -57,14 +32,16 @@ def priority_of(request: InferRequest) -> int:
     return value
 
 
-def check_inputs(request: InferRequest, specs: Sequence[TensorSpec], kept: Collection[str] = ()) -> dict[str, Array]:
-    """The arrays of ``request`` by name, in the order of ``specs``; an optional input, and one of ``kept``, may be missing.
+def check_inputs(
+    inputs: Sequence[TensorData], specs: Sequence[TensorSpec], kept: Collection[str] = ()
+) -> dict[str, Array]:
+    """The arrays of ``inputs`` by name, in the order of ``specs``; an optional input, and one of ``kept``, may be missing.
 
     Raises:
         IngotError: INVALID_ARGUMENT, an input is missing, unknown, given twice, or of the wrong dtype or shape.
     """
     given: dict[str, TensorData] = {}
-    for tensor in request.inputs:
+    for tensor in inputs:
         if tensor.name in given:
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "an input is given twice", tensor=tensor.name)
         given[tensor.name] = tensor
@@ -113,21 +90,29 @@ def _check_symbol(symbol: str, extent: int, tensor: str, symbols: dict[str, tupl
         )
 
 
-def check_outputs(wanted: Sequence[str], specs: Sequence[TensorSpec]) -> tuple[TensorSpec, ...]:
-    """The specs of the wanted outputs in the order asked for; all of them when none is named.
+_AS_IT_IS = OutputRequest("")
+"""Of outputs that nobody named."""
+
+
+def check_outputs(
+    wanted: Sequence[OutputRequest], specs: Sequence[TensorSpec]
+) -> tuple[tuple[OutputRequest, TensorSpec], ...]:
+    """The wanted outputs in the order asked for; all of them, as they are, when none is named.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the model has no such output, or it is named twice.
     """
     if not wanted:
-        return tuple(specs)
+        return tuple((_AS_IT_IS, spec) for spec in specs)
     by_name = {spec.name: spec for spec in specs}
-    for index, name in enumerate(wanted):
-        if name not in by_name:
-            raise _unknown("output", name, list(by_name))
-        if name in wanted[:index]:
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, "an output is requested twice", tensor=name)
-    return tuple(by_name[name] for name in wanted)
+    named: set[str] = set()
+    for asked in wanted:
+        if asked.name not in by_name:
+            raise _unknown("output", asked.name, list(by_name))
+        if asked.name in named:
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "an output is requested twice", tensor=asked.name)
+        named.add(asked.name)
+    return tuple((asked, by_name[asked.name]) for asked in wanted)
 
 
 def signature(spec: TensorSpec) -> str:
@@ -145,6 +130,6 @@ def _unknown(kind: str, name: str, names: list[str]) -> IngotError:
         ErrorCode.INVALID_ARGUMENT,
         f"the model has no {kind} of this name",
         tensor=name,
-        expected="one of " + ", ".join(map(repr, names)),
+        expected="one of " + some_of(list(map(repr, names))),
         received=repr(name),
     )

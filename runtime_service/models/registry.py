@@ -14,6 +14,7 @@ from runtime_service.metrics import Metrics
 from runtime_service.models.served import ServedModel
 from runtime_service.policies import Selection
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.printable import some_of
 
 
 class VersionState(enum.StrEnum):
@@ -95,6 +96,11 @@ class ModelRegistry:
             models = self._models.values()
             return bool(models) and all(model.complete and model.active is not None for model in models)
 
+    def models_ready(self) -> dict[str, bool]:
+        """Of every model, whether it has a version that answers by default."""
+        with self._lock:
+            return {name: model.active is not None for name, model in self._models.items()}
+
     # What the follower changes.
 
     def add(self, name: str) -> None:
@@ -173,7 +179,7 @@ class ModelRegistry:
             raise IngotError(
                 ErrorCode.NOT_FOUND,
                 f"no model {name[:200]!r} is served here",
-                expected="one of " + (", ".join(map(repr, sorted(self._models))) or "(no models)"),
+                expected="one of " + (some_of([repr(each) for each in sorted(self._models)]) or "(no models)"),
                 received=repr(name[:200]),
             )
         return model
@@ -223,7 +229,7 @@ def _resolve(name: str, model: _Model, version: str) -> int:
     raise IngotError(
         ErrorCode.NOT_FOUND,
         f"the model {name!r} has no version {version[:200]!r} here",
-        expected=", ".join(known) or "(none)",
+        expected=some_of(known) or "(none)",
         received=repr(version[:200]),
     )
 

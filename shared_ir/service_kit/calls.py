@@ -21,6 +21,7 @@ import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.arrivals import Arrivals
+from shared_ir.service_kit.exchange import Exchange, Method, terms_of
 from shared_ir.service_kit.lanes import Call, Lane, Stage
 from shared_ir.service_kit.message_cost import cost_of
 from shared_ir.service_kit.outlet import end_call, is_detached, non_blocking
@@ -68,6 +69,13 @@ def grow(count: int) -> None:
         call.guest.grow(count)
 
 
+def hold(count: int) -> None:
+    """Bytes that are made of the message of the call of this thread, until it is over; raises as :func:`grow`."""
+    call: Call | None = getattr(_ANSWERED, "call", None)
+    if call is not None:
+        call.hold(count)
+
+
 @contextmanager
 def _answering(call: Call) -> Iterator[None]:
     _ANSWERED.call = call
@@ -100,6 +108,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         self._lanes: set[Lane] = set()
         self._calls: set[Call] = set()
         self._wake = threading.Event()
+        self._is_leaving = False
         self._thread: threading.Thread | None = None
 
     def intercept_service(
@@ -112,23 +121,39 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         kept = self._handlers.get(method)
         if kept is None or kept.handler is not handler:
             kept = self._handlers[method] = _Guarded(self, self._lane_of(method), method, handler)
-        lane = kept.lane
-        if lane.waiting >= lane.most_waiting:
+        try:
+            self.queue(kept.lane)
+        except IngotError:
             return _CROWDED
-        if lane.will_be_short:
-            self._wake.set()
         return kept.replacement
 
-    def enter(self, lane: Lane, context: Any) -> Call:
-        """A call that has its thread."""
-        call = Call(lane, context, self.room)
+    def queue(self, lane: Lane) -> None:
+        """Before one more call waits for a thread of ``lane``; raises IngotError RESOURCE_EXHAUSTED."""
+        if lane.waiting >= lane.most_waiting:
+            raise _crowded()
+        if lane.will_be_short:
+            self._wake.set()
+
+    def start(self, call: Call) -> None:
+        """A call that has waited has its thread."""
         with self._lock:
-            lane.running.add(call)
-            self._lanes.add(lane)
+            call.lane.running.add(call)
+            self._lanes.add(call.lane)
             self._calls.add(call)
             if self._thread is None:
                 self._thread = threading.Thread(target=self._watch, name="calls", daemon=True)
                 self._thread.start()
+
+    def finish(self, call: Call) -> None:
+        """It gives its thread back, and is over."""
+        with self._lock:
+            call.lane.running.discard(call)
+            self._calls.discard(call)
+
+    def enter(self, lane: Lane, context: Any) -> Call:
+        """A call that has its thread."""
+        call = Call(lane, context, self.room)
+        self.start(call)
         if not context.add_callback(lambda: self._ended(call)):
             self._ended(call)
         return call
@@ -137,6 +162,11 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         """It gives its thread back."""
         with self._lock:
             call.lane.running.discard(call)
+
+    def leave_streams(self) -> None:
+        """End those that wait for a message, from here on."""
+        self._is_leaving = True
+        self._wake.set()
 
     def _ended(self, call: Call) -> None:
         with self._lock:
@@ -162,8 +192,13 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
             late = [call for call in self._calls if call.stage is not Stage.OURS and now - call.since > call.limit]
             late += [call for lane in self._lanes for call in lane.victims(now)]
             arriving = [
-                call for call in self._calls if call.stage is Stage.ARRIVING and now - call.since > _LOOK_SECONDS
+                call for call in self._calls if call.reads_since is not None and now - call.reads_since > _LOOK_SECONDS
             ]
+            waiting = [call for call in self._calls if call.stage is Stage.ARRIVING] if self._is_leaving else []
+        for call in waiting:
+            if (farewell := call.farewell) is not None:
+                call.farewell = None
+                farewell()
         for call in late:
             if not call.cancelled:
                 call.cancel()
@@ -189,8 +224,12 @@ class _Guarded:
         self._cost = cost_of(handler.request_deserializer)
         self._parse, self._serialise = handler.request_deserializer, handler.response_serializer
         self._inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-        if is_detached(self._inner):
-            behaviour: Callable[..., Any] = self._detached
+        self._terms = terms_of(self._inner)
+        is_free = is_detached(self._inner) or self._terms is not None
+        if self._terms is not None:
+            behaviour: Callable[..., Any] = self._exchange
+        elif is_free:
+            behaviour = self._detached
         else:
             behaviour = self._stream if handler.response_streaming else self._unary
         make = (
@@ -199,7 +238,7 @@ class _Guarded:
             else grpc.stream_unary_rpc_method_handler
         )
         marked = _in_pool(behaviour, lane.executor)
-        self.replacement = make(non_blocking(marked) if is_detached(self._inner) else marked)
+        self.replacement = make(non_blocking(marked) if is_free else marked)
 
     def _unary(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
         with self._call(context) as call, _answering(call):
@@ -223,6 +262,16 @@ class _Guarded:
         with self._call(context, is_detached=True) as call:
             attach = self._inner(self._messages(call, requests), context)
             attach(_Outlet(call, context, self._serialise, send))
+
+    def _exchange(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[bytes | None], None]
+    ) -> None:
+        """Each message is answered for itself: see :mod:`shared_ir.service_kit.exchange`."""
+        assert self._terms is not None
+        with self._call(context, is_detached=True) as call:
+            method = Method(self._terms, self._cost, self._read, self._inner, self._serialise, _answering)
+            arrived = partial(self._guard.arrivals.add, call.connection)
+            Exchange(self._guard, method, call, context, send).run(requests, arrived)
 
     @contextmanager
     def _call(self, context: Any, is_detached: bool = False) -> Iterator[Call]:
@@ -258,13 +307,19 @@ class _Guarded:
             yield self._parsed(call, data)
             call.drop()
             call.enter(Stage.ARRIVING)
+            call.awaits()
 
     def _parsed(self, call: Call, data: bytes) -> Any:
         call.has_arrived()
         self._guard.arrivals.add(call.connection, len(data))
         call.hold(self._cost(data))
+        message = self._read(data)
+        call.enter(Stage.OURS)
+        return message
+
+    def _read(self, data: bytes) -> Any:
         try:
-            message = self._parse(data)
+            return self._parse(data)
         except Exception as error:  # whatever the parser makes of it: these bytes are no message
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
@@ -273,8 +328,6 @@ class _Guarded:
                 received=f"{len(data)} bytes",
                 remedy="Use stubs that were made from the service's own description.",
             ) from error
-        call.enter(Stage.OURS)
-        return message
 
 
 class _Outlet:
@@ -316,12 +369,12 @@ def _in_pool(behaviour: Callable[..., Any], executor: ThreadPoolExecutor) -> Cal
 
 
 def _refuse_crowd(requests: Any, context: grpc.ServicerContext) -> None:
-    error = IngotError(
-        ErrorCode.RESOURCE_EXHAUSTED,
-        "too many calls wait on this server",
-        remedy="Retry after a pause, or add replicas.",
-    )
-    abort(context, error)
+    abort(context, _crowded())
+
+
+def _crowded() -> IngotError:
+    message, remedy = "too many calls wait on this server", "Retry after a pause, or add replicas."
+    return IngotError(ErrorCode.RESOURCE_EXHAUSTED, message, remedy=remedy)
 
 
 _CROWDED = grpc.stream_stream_rpc_method_handler(_refuse_crowd)

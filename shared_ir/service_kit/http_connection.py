@@ -217,7 +217,7 @@ class Connection:
         self._enter(Phase.OURS)
         guest = self._guest
         request = HttpRequest(
-            head.method, path, head.fields, body, self._has_gone, guest.holding, self.peer, guest.grow
+            head.method, path, head.fields, body, self._has_gone, guest.holding, self.peer, guest.grow, guest.take
         )
         try:
             response = self._server.application(request)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -10,6 +11,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import WrittenInfinity
 from shared_ir.service_kit.status import http_document, http_headers, http_status
 
 
@@ -20,8 +22,8 @@ def _unbounded(count: int) -> AbstractContextManager[None]:
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """``path`` is without the query, still percent-encoded; header names are in lower case. ``has_gone`` tells whether the client has
-    hung up; ``holding`` counts bytes that are made of the body, for the time of a block, ``grow`` those of the answer, before they are
-    made; ``peer`` is whose share they are of."""
+    hung up; ``holding`` counts bytes that are made of the body, for the time of a block, ``hold`` until the request is over, ``grow`` those
+    of the answer, before they are made; ``peer`` is whose share they are of."""
 
     method: str
     path: str
@@ -31,6 +33,7 @@ class HttpRequest:
     holding: Callable[[int], AbstractContextManager[None]] = _unbounded
     peer: str = ""
     grow: Callable[[int], None] = lambda count: None
+    hold: Callable[[int], None] = lambda count: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +79,9 @@ MOST_CONTAINERS = 100_000
 """Objects and arrays of one document: an empty one takes 3 bytes of text and 64 of memory."""
 _VALUE_BYTES, _CONTAINER_BYTES = 48, 128
 _SLICE_BYTES = 1 << 20
+_CONSTANTS = {"NaN": math.nan, "Infinity": WrittenInfinity("inf"), "-Infinity": WrittenInfinity("-inf")}
+"""Once for all documents: each of these objects is larger than other numbers."""
+_DECODER = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 
 
 def json_bytes(data: bytes | bytearray | memoryview) -> int:
@@ -101,11 +107,14 @@ def json_bytes(data: bytes | bytearray | memoryview) -> int:
 def parse_json(data: bytes | bytearray | memoryview) -> Any:
     """The JSON value in ``data``, which :func:`json_bytes` has counted; NaN and Infinity are understood as in Python and Triton.
 
+    An infinity that is written so is a :class:`WrittenInfinity`; any other was a number beyond those of float64.
+
     Raises:
         IngotError: INVALID_ARGUMENT, not JSON.
     """
     try:
-        return json.loads(bytes(data))
+        text = bytes(data)
+        return _DECODER.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         where = f"at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise IngotError(

@@ -32,9 +32,23 @@ class Stage(enum.Enum):
 
 
 class Call:
-    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``."""
+    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``, ``reads_since`` since when a message may be on its way, which it
+    may beside others that are answered. ``farewell`` ends a stream that waits for its client while the server leaves."""
 
-    __slots__ = ("_context", "arriving", "cancelled", "connection", "guest", "lane", "limit", "peer", "since", "stage")
+    __slots__ = (
+        "_context",
+        "arriving",
+        "cancelled",
+        "connection",
+        "farewell",
+        "guest",
+        "lane",
+        "limit",
+        "peer",
+        "reads_since",
+        "since",
+        "stage",
+    )
 
     def __init__(self, lane: Lane, context: Any, room: Room) -> None:
         self.lane = lane
@@ -43,20 +57,27 @@ class Call:
         self.peer = peer_of(_host_of(peer))
         self.arriving = 0
         self.cancelled = False
+        self.farewell: Callable[[], None] | None = None
         self._context = context
         self.guest: Guest = room.enter(self.peer, self.cancel)
         self.enter(Stage.ARRIVING)
+        self.awaits()
 
     def enter(self, stage: Stage, size: int = 0) -> None:
         """``size`` is that of an answer."""
         now = time.monotonic()
-        self.stage, self.since, self.limit = stage, now, CLIENT_SECONDS + size / _SLOWEST_READER
+        patience = self.lane.patience if stage is Stage.ARRIVING else CLIENT_SECONDS
+        self.stage, self.since, self.limit = stage, now, patience + size / _SLOWEST_READER
         self.guest.waits_since = None if stage is Stage.OURS else now
+
+    def awaits(self) -> None:
+        """Another message may come."""
+        self.reads_since: float | None = time.monotonic()
 
     def arrives(self, count: int) -> None:
         """So many bytes of its message are here already; the call ends where there is no room for them."""
         try:
-            if count > self.arriving and self.stage is Stage.ARRIVING:
+            if count > self.arriving and self.reads_since is not None:
                 self.hold(count - self.arriving)
                 self.arriving = count
         except IngotError:
@@ -64,6 +85,7 @@ class Call:
 
     def has_arrived(self) -> None:
         """What was counted on the way is counted as a message from here on."""
+        self.reads_since = None
         if self.arriving:
             self.guest.give(self.arriving)
             self.arriving = 0
@@ -116,12 +138,24 @@ class Lane:
         threads: calls that run at once.
         grace: seconds for which a client may keep a thread waiting while other calls wait for one.
         most_waiting: calls that wait for a thread; more are refused.
+        patience: seconds that a client may take to send a message.
+        work: where the messages of a stream are answered one by one, if they are.
     """
 
-    def __init__(self, name: str, threads: int, grace: float = GRACE_SECONDS, most_waiting: int = 0) -> None:
+    def __init__(
+        self,
+        name: str,
+        threads: int,
+        grace: float = GRACE_SECONDS,
+        most_waiting: int = 0,
+        patience: float = CLIENT_SECONDS,
+        work: Lane | None = None,
+    ) -> None:
         self.threads = threads
         self.most_waiting = most_waiting or _MOST_WAITING * threads
         self.grace = grace
+        self.patience = patience
+        self.work = work
         self.running: set[Call] = set()
         self.executor = Threads(threads, thread_name_prefix=f"grpc-{name}")
 

@@ -31,6 +31,9 @@ METHODS = {
     "ModelReady": pb.ModelReadyRequest, "ModelStatistics": pb.ModelStatisticsRequest, "ServerLive": pb.ServerLiveRequest,
     "ServerMetadata": pb.ServerMetadataRequest, "RepositoryIndex": pb.RepositoryIndexRequest,
     "RepositoryModelLoad": pb.RepositoryModelLoadRequest, "RepositoryModelUnload": pb.RepositoryModelUnloadRequest,
+    "SystemSharedMemoryStatus": pb.SystemSharedMemoryStatusRequest, "TraceSetting": pb.TraceSettingRequest,
+    "SystemSharedMemoryRegister": pb.SystemSharedMemoryRegisterRequest, "LogSettings": pb.LogSettingsRequest,
+    "CudaSharedMemoryRegister": pb.CudaSharedMemoryRegisterRequest,
 }  # fmt: skip
 
 
@@ -73,7 +76,7 @@ def server(**settings: Any) -> AbstractContextManager[RuntimeServer]:
     """A runtime service of one model that takes no request of more than a megabyte."""
     source = ToySource()
     source.publish("scale", 1, scale_model, "stable")
-    defaults: dict[str, Any] = {"models": "scale", "max_request_bytes": 1 << 20}
+    defaults: dict[str, Any] = {"models": "scale", "max_request_bytes": 1 << 20, "shared_memory": "ingot-fuzz-"}
     return running_server(source, **defaults | settings)
 
 
@@ -173,7 +176,7 @@ def check_text(sent: bytes, document: dict[str, str], status: int, found: Findin
 def message_bytes(source: random.Random, kind: Any) -> bytes:
     """A message of a method with something changed in it."""
     message = kind()
-    for name in ("name", "model_name", "version"):
+    for name in ("name", "model_name", "version", "key"):
         if name in kind.DESCRIPTOR.fields_by_name:
             setattr(message, name, source.choice(("scale", "", "\x1b[31m\u202e", "n" * 5000, "1")))
     if kind is pb.ModelInferRequest:
@@ -181,6 +184,12 @@ def message_bytes(source: random.Random, kind: Any) -> bytes:
         tensor = message.inputs.add(name=source.choice(("x", "\x1b", "y" * 4000)), datatype=source.choice(kinds))
         tensor.shape.extend(source.choice(((1, 4), (-1, 4), (2**62, 2**62), (0,), ())))
         message.raw_input_contents.append(source.randbytes(source.choice((0, 16, 17))))
+        if source.random() < 0.3:
+            place = message.outputs.add(name=source.choice(("y", "\x1b"))).parameters
+            place[source.choice(("classification", "shared_memory_byte_size"))].int64_param = source.choice(
+                (-1, 2, 2**63 - 1)
+            )
+            place["shared_memory_region"].string_param = source.choice(("", "scale", "\x1b", "r" * 4000))
     data = bytearray(message.SerializeToString())
     for _ in range(source.choice((0, 0, 1, 4))):
         at = source.randrange(len(data) + 1)
@@ -205,6 +214,21 @@ def check_grpc(channel: grpc.Channel, method: str, sent: bytes, lines: Lines, fo
         found.note(sent, f"{method}: lines in the log: {[line.getMessage() for line in told]}")
 
 
+def check_stream(channel: grpc.Channel, sent: list[bytes], found: Findings) -> None:
+    """Every message has its answer, in its place."""
+    method = channel.stream_stream(f"/{SERVICE}/ModelStreamInfer", bytes, pb.ModelStreamInferResponse.FromString)
+    try:
+        answers = list(method(iter(sent), timeout=20))
+    except grpc.RpcError as error:
+        found.note(b"|".join(sent), f"a stream: {error.code()} {error.details()}")
+        return
+    if len(answers) != len(sent):
+        found.note(b"|".join(sent), f"a stream of {len(sent)} messages has {len(answers)} answers")
+    for text in (answer.error_message for answer in answers):
+        if not text.isprintable() or len(text) > _MOST_TEXT or _FOREIGN.search(text) or "the service failed" in text:
+            found.note(b"|".join(sent), f"a stream: {text[:500]!r}")
+
+
 def fuzz(running: RuntimeServer, seconds: float, seed: int) -> Findings:
     """What goes wrong within so many seconds."""
     found, source, end = Findings(), random.Random(seed), time.monotonic() + seconds
@@ -212,6 +236,10 @@ def fuzz(running: RuntimeServer, seconds: float, seed: int) -> Findings:
     with log_lines() as lines, grpc.insecure_channel(f"127.0.0.1:{grpc_port}") as channel:
         while time.monotonic() < end and len(found.faults) < 10:
             found.sent += 1
+            if source.random() < 0.1:
+                sent_together = [message_bytes(source, pb.ModelInferRequest) for _ in range(source.choice((0, 1, 40)))]
+                check_stream(channel, sent_together, found)
+                continue
             if source.random() < 0.3:
                 method = source.choice(list(METHODS))
                 check_grpc(channel, f"{SERVICE}/{method}", message_bytes(source, METHODS[method]), lines, found)

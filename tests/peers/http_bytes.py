@@ -15,6 +15,8 @@ _TARGETS = (
     "/v2/repository/index", "/v2/repository/models/scale/load", "/v2/models/%00%1b%5b31m/infer", "/v2/models/" + "a" * 300,
     "/v2/models/%E2%80%AE%ff/config", "//", "/../../etc/passwd", "*", "http://localhost/v2", "http://evil/v2", "/v2/models/scale/stats?x=1",
     "v2", "/\xe9", "/v2/models/sc ale", "/v2/models/x\x1b[2J", "/v2/models/stats",
+    "/v2/logging", "/v2/trace/setting", "/v2/models/scale/trace/setting", "/v2/systemsharedmemory/status",
+    "/v2/systemsharedmemory/region/%1b/register", "/v2/systemsharedmemory/unregister", "/v2/cudasharedmemory/region/x/register",
 )  # fmt: skip
 _METHODS = (
     "POST",

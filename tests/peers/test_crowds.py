@@ -143,7 +143,7 @@ def test_handshakes_that_never_end(tmp_path: Path) -> None:
                 assert connection.recv(100).startswith(b"HTTP/1.1 200")
 
 
-METHODS = [f"/{fuzzer.SERVICE}/{name}" for name in ("ModelInfer", "ServerLive", "ModelMetadata")]
+METHODS = [f"/{fuzzer.SERVICE}/{name}" for name in ("ModelInfer", "ModelStreamInfer", "ServerLive", "ModelMetadata")]
 METHODS += [health.CHECK, health.WATCH, "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"]
 
 
@@ -176,7 +176,11 @@ def test_uploads_that_stand_still_leave_room_for_others() -> None:
     assert running._http["http"].room.held == 0
 
 
-def test_parts_of_messages_are_counted(running: RuntimeServer) -> None:
+INFERENCES = pytest.mark.parametrize("method", ["ModelInfer", "ModelStreamInfer"])
+
+
+@INFERENCES
+def test_parts_of_messages_are_counted(running: RuntimeServer, method: str) -> None:
     """gRPC shows no message before it is whole; what has come of it takes memory before."""
     room, held = running._http["http"].room, []
     with ExitStack() as stack:
@@ -186,18 +190,19 @@ def test_parts_of_messages_are_counted(running: RuntimeServer) -> None:
             held.append(
                 stack.enter_context(socket.create_connection(("127.0.0.1", fuzzer.port_of(running, "grpc")), 5))
             )
-            held[-1].sendall(fuzzer.raw_call(f"/{fuzzer.SERVICE}/ModelInfer", bytes(60_000), 900_000))
+            held[-1].sendall(fuzzer.raw_call(f"/{fuzzer.SERVICE}/{method}", bytes(60_000), 900_000))
         wait_until(lambda: room.held > 4 * 50_000)
     wait_until(lambda: room.held == 0)
 
 
-def test_answers_that_nobody_takes_are_counted(running: RuntimeServer) -> None:
+@INFERENCES
+def test_answers_that_nobody_takes_are_counted(running: RuntimeServer, method: str) -> None:
     """Over gRPC the thread of a call is free once its answer is there; what waits to be taken still takes memory."""
     request = pb.ModelInferRequest(model_name="scale", raw_input_contents=[bytes(16 * 3_500)])
     request.inputs.add(name="x", datatype="FP32", shape=[3_500, 4])
     data, room = request.SerializeToString(), running._http["http"].room
     with socket.create_connection(("127.0.0.1", fuzzer.port_of(running, "grpc")), 5) as connection:
-        connection.sendall(fuzzer.raw_call(f"/{fuzzer.SERVICE}/ModelInfer", data, len(data), window=0))
+        connection.sendall(fuzzer.raw_call(f"/{fuzzer.SERVICE}/{method}", data, len(data), window=0))
         wait_until(lambda: room.held > 3 * 16 * 3_500)  # the message, parsed, and the answer
         time.sleep(0.5)
         assert room.held > 3 * 16 * 3_500

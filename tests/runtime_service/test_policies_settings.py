@@ -81,6 +81,10 @@ def test_loopback_by_default() -> None:
         ("tls_key", "/key.pem"),
         ("drain_timeout", "soon"),
         ("token", "  "),
+        ("shared_memory", "/"),
+        ("shared_memory", "a/b"),
+        ("shared_memory", "/dev/shm/ingot-"),
+        ("shared_memory", "  "),
     ],
 )
 def test_a_bad_setting_is_named(field: str, value: str) -> None:
@@ -88,6 +92,20 @@ def test_a_bad_setting_is_named(field: str, value: str) -> None:
         Settings.from_environment({variable(field): value})
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.field == variable(field)
+
+
+@pytest.mark.parametrize("prefix", ["", "ingot-", "/ingot-", "*"])
+def test_prefixes_of_shared_memory(prefix: str) -> None:
+    assert Settings.from_environment({"INGOT_RUNTIME_SHARED_MEMORY": prefix}).shared_memory == prefix
+
+
+@pytest.mark.parametrize("name", ["GRPC", "HTTP"])
+def test_shared_memory_is_not_for_whoever_reaches_the_server(name: str) -> None:
+    given = {"INGOT_RUNTIME_SHARED_MEMORY": "ingot-", f"INGOT_RUNTIME_{name}_ADDRESS": "0.0.0.0:8000"}
+    with pytest.raises(IngotError) as caught:
+        Settings.from_environment(given)
+    assert caught.value.field == "INGOT_RUNTIME_SHARED_MEMORY"
+    assert Settings.from_environment(given | {"INGOT_RUNTIME_TOKEN": "secret"}).shared_memory == "ingot-"
 
 
 def test_every_setting_is_documented() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import queue
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
+import tritonclient.utils.shared_memory as shm
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
@@ -26,6 +29,7 @@ from shared_ir.storage.store import open_store
 from tests.runtime_service.toy_models import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
+REGIONS = f"ingot-test-{os.getpid()}-"
 RNG = np.random.default_rng(0)
 W1 = RNG.standard_normal((64, 128)).astype(np.float32)
 W2 = RNG.standard_normal((128, 10)).astype(np.float32)
@@ -70,7 +74,9 @@ def publish(repository: ArtifactRepository, scale: float, *labels: str) -> int:
 def server(repository: ArtifactRepository) -> Iterator[RuntimeServer]:
     addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
     home = Path(repository.store.url.removeprefix("file://")).parent
-    settings = Settings(home=home, models="*@stable", poll_interval=0.1, instances=2, cores=2, **addresses)
+    settings = Settings(
+        home=home, models="*@stable", poll_interval=0.1, instances=2, cores=2, shared_memory=REGIONS, **addresses
+    )
     made = RuntimeServer(settings, store_source(settings))
     made.start()
     wait_until(made.dataplane.ready, 30)
@@ -108,6 +114,34 @@ def test_concurrent_callers_are_merged_and_each_gets_its_rows(server: RuntimeSer
         np.testing.assert_allclose(y, expected(x), atol=2e-3)
     snapshot = server.dataplane.model_statistics("perceptron")[0].snapshot
     assert snapshot.inference_count >= sum(len(x) for x in requests)
+
+
+def test_a_stream_of_tensors_in_shared_memory_and_of_classes(server: RuntimeServer) -> None:
+    client, found = triton_grpc.InferenceServerClient(server.addresses["grpc"]), queue.Queue[Any]()
+    x = RNG.standard_normal((8, 64)).astype(np.float32)
+    region = shm.create_shared_memory_region("r", REGIONS + "r", x.nbytes + 8 * 40, create_only=True)
+    shm.set_shared_memory_region(region, [x])
+    client.register_system_shared_memory("r", REGIONS + "r", x.nbytes + 8 * 40)
+    client.start_stream(lambda result, error: found.put((result, error)))
+    for row in range(8):
+        tensor = triton_grpc.InferInput("x", [1, 64], "FP32")
+        tensor.set_shared_memory("r", 256, row * 256)
+        written = triton_grpc.InferRequestedOutput("y")
+        written.set_shared_memory("r", 40, x.nbytes + row * 40)
+        client.async_stream_infer("perceptron", [tensor], outputs=[written])
+        best = triton_grpc.InferRequestedOutput("y", class_count=1)
+        client.async_stream_infer("perceptron", [tensor], outputs=[best])
+    answers = [found.get(timeout=30) for _ in range(16)]
+    client.stop_stream()
+    assert [error for _, error in answers] == [None] * 16
+    y = shm.get_contents_as_numpy(region, np.float32, (8, 10), x.nbytes)
+    np.testing.assert_allclose(y, expected(x), atol=2e-3)
+    classes = [bytes(result.as_numpy("y")[0, 0]).decode().split(":") for result, _ in answers[1::2]]
+    assert [int(index) for _, index in classes] == y.argmax(1).tolist()
+    np.testing.assert_allclose([float(value) for value, _ in classes], y.max(1), atol=2e-3)
+    client.unregister_system_shared_memory("r")
+    shm.destroy_shared_memory_region(region)
+    client.close()
 
 
 def test_a_moved_label_swaps_compiled_versions_under_load(

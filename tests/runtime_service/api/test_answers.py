@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from runtime_service.api import grpc_codec, rest_codec
-from runtime_service.api.answers import Take, taking
 from runtime_service.arrays import Array
-from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, TensorData
+from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, Take, TensorData
+from runtime_service.batching.taking import taking
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.room import Room
@@ -102,7 +102,7 @@ def test_an_answer_that_nobody_waits_for_is_not_made(way: str) -> None:
     gone = InferRequest("m", (), cancellation=Cancellation(lambda: True))
     for request, code in ((late, ErrorCode.DEADLINE_EXCEEDED), (gone, ErrorCode.CANCELLED)):
         with pytest.raises(IngotError) as caught:
-            WAYS[way](answer("floats"), taking(request, lambda size: None))
+            WAYS[way](answer("floats"), taking(request))
         assert caught.value.code is code
 
 

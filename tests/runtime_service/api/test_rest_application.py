@@ -188,7 +188,7 @@ BAD = {
     "unknown output": request() | {"outputs": [{"name": "z"}]},
     "output twice": request() | {"outputs": [{"name": "y"}, {"name": "y"}]},
     "outputs not a list": request() | {"outputs": 3},
-    "classification": request() | {"outputs": [{"name": "y", "parameters": {"classification": 2}}]},
+    "classification": request() | {"outputs": [{"name": "y", "parameters": {"classification": -2}}]},
     "sequence": request() | {"parameters": {"sequence_id": 4}},
     "timeout that is no number": request() | {"parameters": {"timeout": "soon"}},
     "negative timeout": request() | {"parameters": {"timeout": -1}},

@@ -19,14 +19,12 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.utils import InferenceServerException
 
-from ingot import channel
 from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as error_pb
+from tests.runtime_service.api import clients
 from tests.runtime_service.toy_models import (
     ToySource,
     fixed_model,
@@ -62,11 +60,10 @@ def server(source: ToySource) -> Iterator[RuntimeServer]:
         yield running
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=clients.CLIENTS)
 def triton(request: pytest.FixtureRequest, server: RuntimeServer) -> Iterator[tuple[ModuleType, Any]]:
-    module = CLIENTS[request.param]
-    client = module.InferenceServerClient(server.addresses[request.param])
-    yield module, client
+    client = clients.Triton(request.param, server)
+    yield client.module, client
     client.close()
 
 
@@ -145,7 +142,10 @@ def test_health_and_metadata(triton: tuple[ModuleType, Any]) -> None:
     assert client.is_model_ready("scale", "2")
     if module is triton_http:
         assert not client.is_model_ready("nope")
-    assert "binary_tensor_data" in client.get_server_metadata(**as_json)["extensions"]
+    assert set(client.get_server_metadata(**as_json)["extensions"]) == {
+        *("binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters"),
+        *("sequence", "statistics"),
+    }
     metadata = client.get_model_metadata("scale", **as_json)
     assert metadata["versions"] == ["1", "2"]
     shapes = [int(extent) for extent in metadata["inputs"][0]["shape"]]
@@ -314,28 +314,6 @@ def test_client_mistakes_are_invalid_argument(stub: Any, what: str) -> None:
     assert len(caught.value.details() or "") > 20
 
 
-@pytest.mark.parametrize("name", ["nowhere", "é" * 20_000])
-def test_errors_arrive_whole_or_shortened(stub: Any, name: str) -> None:
-    with pytest.raises(IngotError) as caught:
-        channel.call("here", lambda: stub.ModelInfer(pb.ModelInferRequest(model_name=name)))
-    assert caught.value.code is ErrorCode.NOT_FOUND
-    cause: Any = caught.value.__cause__
-    assert cause.code() is grpc.StatusCode.NOT_FOUND
-    detail = dict(cause.trailing_metadata())["ingot-error-bin"]
-    assert error_pb.ErrorDetail.FromString(detail).code == "NOT_FOUND"
-
-
-def test_what_is_not_implemented_says_so(stub: Any) -> None:
-    for call in (
-        lambda: stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()),
-        lambda: stub.TraceSetting(pb.TraceSettingRequest()),
-        lambda: list(stub.ModelStreamInfer(iter([pb.ModelInferRequest()]))),
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            call()
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_health_service_and_reflection(server: RuntimeServer) -> None:
     with grpc.insecure_channel(server.addresses["grpc"]) as channel:
         health = health_pb2_grpc.HealthStub(channel)
@@ -363,6 +341,30 @@ def test_health_follows_readiness(source: ToySource) -> None:
         server.dataplane.load("scale")
         assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
         watch.cancel()
+
+
+def test_health_of_each_model(source: ToySource) -> None:
+    """By those who may know of it."""
+    with (
+        running_server(source, models="scale", model_control="explicit", token="secret") as server,
+        grpc.insecure_channel(server.addresses["grpc"]) as channel,
+    ):
+        health, known = health_pb2_grpc.HealthStub(channel), (("authorization", "Bearer secret"),)
+        scale = health_pb2.HealthCheckRequest(service="scale")
+        assert health.Check(scale, metadata=known).status == health_pb2.HealthCheckResponse.SERVING
+        for name, metadata in (("scale", ()), ("absent", known)):
+            with pytest.raises(grpc.RpcError) as caught:
+                health.Check(health_pb2.HealthCheckRequest(service=name), metadata=metadata)
+            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        watch, blind = health.Watch(scale, metadata=known), health.Watch(scale)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        assert next(blind).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        server.dataplane.unload("scale")
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        server.dataplane.load("scale")
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+        blind.cancel()
 
 
 def test_token_over_grpc(source: ToySource) -> None:

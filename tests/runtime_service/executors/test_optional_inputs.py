@@ -17,7 +17,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
 from runtime_service.api import documents
-from runtime_service.batching.messages import InferRequest, TensorData
+from runtime_service.batching.messages import TensorData
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.validation import check_inputs
 from runtime_service.loading.loader import load_model
@@ -74,10 +74,9 @@ def test_the_plan_keeps_defaults_and_others_look_as_before(artifact: Artifact) -
 
 def test_requests_may_lack_optional_inputs(artifact: Artifact) -> None:
     specs = artifact.plan.inputs
-    request = InferRequest("product", (TensorData("x", DType.FLOAT32, X),))
-    assert list(check_inputs(request, specs)) == ["x"]
+    assert list(check_inputs((TensorData("x", DType.FLOAT32, X),), specs)) == ["x"]
     with pytest.raises(IngotError, match="an input is missing"):
-        check_inputs(InferRequest("product", (TensorData("w", DType.FLOAT32, GIVEN),)), specs)
+        check_inputs((TensorData("w", DType.FLOAT32, GIVEN),), specs)
 
 
 def test_rows_of_requests_are_not_merged(artifact: Artifact) -> None:

@@ -1,0 +1,107 @@
+"""Streams whose messages are answered one by one, over a service of our own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.calls import OPTIONS, CallGuard
+from shared_ir.service_kit.exchange import Terms, exchange
+from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.room import Room
+
+Text = health_pb2.HealthCheckRequest
+
+
+class Service:
+    """Messages are ``key milliseconds what``; ``what`` is answered, or ``fails``."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.running: list[str] = []
+        self.most_together = 0
+        self.together: set[tuple[str, str]] = set()
+        self.order: list[str] = []
+
+    @exchange(
+        Terms(
+            most=8,
+            refused=lambda error, message: Text(service=f"refused {error.message}"),
+            key=lambda message: message.service.split()[0].strip("-"),
+        )
+    )
+    def Answer(self, request: Any, context: Any) -> Any:
+        key, milliseconds, what = request.service.split()
+        with self.lock:
+            self.together |= {(key, other) for other in self.running}
+            self.running.append(key)
+            self.order.append(what)
+            self.most_together = max(self.most_together, len(self.running))
+        time.sleep(int(milliseconds) / 1e3)
+        with self.lock:
+            self.running.remove(key)
+        if what == "fails":
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "as asked")
+        if what == "breaks":
+            raise ZeroDivisionError
+        return Text(service=what)
+
+
+@pytest.fixture
+def served() -> Iterator[tuple[Service, Any, CallGuard, Lane]]:
+    service, work = Service(), Lane("work", 8)
+    streams = Lane("streams", 4, work=work)
+    guard = CallGuard(lambda method: streams, Room(1 << 30), 1 << 20)
+    server = grpc.server(ThreadPoolExecutor(2), interceptors=[guard], options=OPTIONS)
+    handler = grpc.stream_stream_rpc_method_handler(service.Answer, Text.FromString, Text.SerializeToString)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Answer": handler}),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        yield service, channel.stream_stream("/s/Answer", Text.SerializeToString, Text.FromString), guard, work
+    server.stop(0).wait()
+
+
+def answers(method: Any, *messages: str) -> list[str]:
+    return [answer.service for answer in method((Text(service=each) for each in messages), timeout=30)]
+
+
+def test_messages_without_a_key_are_answered_together(served: Any) -> None:
+    service, method, _, _ = served
+    assert answers(method, *(f"- 100 {at}" for at in range(16))) == [str(at) for at in range(16)]
+    assert 2 <= service.most_together <= 8
+
+
+def test_messages_of_one_key_are_answered_one_after_the_other(served: Any) -> None:
+    service, method, guard, work = served
+    messages = [f"{'ab-'[at % 3]} {at % 4} {at}" for at in range(120)]
+    assert answers(method, *messages) == [str(at) for at in range(120)]
+    assert service.together.isdisjoint({("a", "a"), ("b", "b")})
+    assert [what for what in service.order if int(what) % 3 == 0] == [str(at) for at in range(0, 120, 3)]
+    assert (work.waiting, work.running, guard.room.held) == (0, set(), 0)
+
+
+@pytest.mark.parametrize("what", ["fails", "breaks"])
+def test_what_fails_holds_up_nobody_of_its_key(served: Any, what: str) -> None:
+    _, method, _, _ = served
+    found = answers(method, f"a 1 {what}", "a 1 x", f"a 1 {what}", f"- 1 {what}", "a 1 y")
+    assert [each for each in found if "refused" not in each] == ["x", "y"]
+    assert [at for at, each in enumerate(found) if "refused" in each] == [0, 2, 3]
+
+
+def test_a_lane_that_is_full_refuses_messages_and_the_stream_goes_on(served: Any) -> None:
+    _, method, _, work = served
+    work.most_waiting = 1
+    work.executor.waiting = 1  # as if another call waited
+    found = answers(method, "a 1 x", "a 1 y", "- 1 z")
+    assert found == ["refused too many calls wait on this server"] * 3
+    work.executor.waiting = 0
+    assert answers(method, "a 1 x", "a 1 y", "- 1 z")[0] == "x"
