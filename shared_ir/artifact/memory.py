@@ -1,7 +1,7 @@
-"""What a reader of a store has seen: the newest generation of each label and of each model's versions.
+"""What a reader of a store has seen: the newest generation of each label and of each model's versions, and what was deleted.
 
-A signature says that something was true once. Who can write the store can put an older signed label back, or take the newest version
-away; a reader that remembers refuses that. It remembers beyond its own life where it has a file to do so.
+A signature says that something was true once. Who can write the store can put an older signed label back, or a version that was deleted,
+or take the newest version away; a reader that remembers refuses that. It remembers beyond its own life where it has a file to do so.
 """
 
 from __future__ import annotations
@@ -83,11 +83,20 @@ class Memory:
         """
         before = self.seen(name)
         if before is None or generation > before.generation:
-            self._keep(name, Seen(generation, digest))
+            self.remember(name, generation, digest)
         elif generation < before.generation:
             raise self.went_back(name, str(before.generation), str(generation))
         elif digest != before.digest:
             raise self._refused("the store holds something else than before", name, before.digest, digest)
+
+    def remember(self, name: str, generation: int, digest: str = "") -> None:
+        """That this generation of ``name`` was there, unless a newer one was seen."""
+        before = self.seen(name)
+        if before is None or generation > before.generation:
+            self._keep(name, Seen(generation, digest))
+
+    def came_back(self, name: str) -> IngotError:
+        return self._refused("the store has gone back: it holds what was deleted", name, "nothing", "what was there before")
 
     def went_back(self, name: str, expected: str, received: str) -> IngotError:
         message = "the store has gone back: it held something newer before"

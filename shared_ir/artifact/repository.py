@@ -199,6 +199,7 @@ class ArtifactRepository:
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
+            self.proven.learn_deletion(name, number)
             known = ", ".join(map(str, self.version_numbers(name))) or "none"
             message = f"model {name!r} has no version {number}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="version", expected=f"one of {known}") from error
