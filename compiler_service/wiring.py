@@ -86,9 +86,10 @@ def make_parts(
     redis = Redis.from_url(
         settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
     )
-    store = traced(open_store(settings.store, settings.cache / "objects"))
+    memory = Memory(settings.home / MEMORY_FILE)
+    store = traced(open_store(settings.store, settings.cache / "objects", memory))
     keys = keys or worker_keys(settings)
-    repository = _repository(store, keys, Memory(settings.home / MEMORY_FILE), redis)
+    repository = _repository(store, keys, memory, redis)
     sources = SourceStore(store, settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))

@@ -9,10 +9,11 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -23,6 +24,17 @@ _LOG = logging.getLogger(__name__)
 _TABLE = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, generation INTEGER NOT NULL, digest TEXT NOT NULL)"
 _ADVANCE = """INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE
 SET generation = excluded.generation, digest = excluded.digest WHERE excluded.generation > seen.generation"""
+_MARK = "#mark"
+_NEXT = """WITH RECURSIVE found (name) AS (
+    SELECT min(name) FROM seen WHERE name >= :prefix AND name < :end
+    UNION ALL
+    SELECT (SELECT min(seen.name) FROM seen WHERE seen.name >=
+        :prefix || rtrim(substr(found.name || '/', length(:prefix) + 1, instr(substr(found.name || '/', length(:prefix) + 1), '/')), '/') || '0'
+        AND seen.name < :end)
+    FROM found WHERE found.name IS NOT NULL
+) SELECT name FROM found"""
+"""The first name of each part below a prefix: '0' is what follows a slash."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -95,6 +107,24 @@ class Memory:
         if before is None or generation > before.generation:
             self._keep(name, Seen(generation, digest))
 
+    def mark(self, url: str) -> str:
+        """As :class:`shared_ir.storage.mark.Marks`. Raises IngotError ARTIFACT_UNTRUSTED as :meth:`seen`."""
+        found = self.seen(f"{url}{_MARK}")
+        return found.digest if found else ""
+
+    def remember_mark(self, url: str, mark: str) -> None:
+        self.remember(f"{url}{_MARK}", 1, mark)
+
+    def knows(self, url: str) -> bool:
+        """Whether anything of the store at ``url`` was seen."""
+        return bool(self.below(f"{url}/"))
+
+    def below(self, prefix: str) -> frozenset[str]:
+        """What follows ``prefix``, which ends with a slash, up to the next one, in the names of what was seen."""
+        own = {name[len(prefix) :].partition("/")[0] for name in list(self._own) if name.startswith(prefix)}
+        kept = self._asked(prefix, lambda connection: _below(connection, prefix)) or ()
+        return frozenset(own.union(kept))
+
     def came_back(self, name: str) -> IngotError:
         return self._refused("the store has gone back: it holds what was deleted", name, "nothing", "what was there before")
 
@@ -136,15 +166,23 @@ class Memory:
             self._tell(error)
 
     def _kept(self, name: str) -> Seen | None:
-        """Raises IngotError ARTIFACT_UNTRUSTED: there is a file, and it does not say."""
+        """Raises as :meth:`_asked`."""
+        return self._asked(name, lambda connection: _row(connection, name))
+
+    def _asked(self, name: str, ask: Callable[[sqlite3.Connection], T]) -> T | None:
+        """What the file says about ``name``; None where there is none.
+
+        Raises:
+            IngotError: ARTIFACT_UNTRUSTED, there is a file, and it does not say.
+        """
         try:
             if self.file is None or not self.file.exists() or not self.file.stat().st_size:
                 return None
             held = getattr(self._open, "connection", None)
             if held is not None:
-                return self._row(held, name)
+                return ask(held)
             with closing(sqlite3.connect(self.file, timeout=10)) as connection:
-                return self._row(connection, name)
+                return ask(connection)
         except (sqlite3.Error, OSError, ValueError) as error:
             raise IngotError(
                 ErrorCode.ARTIFACT_UNTRUSTED,
@@ -155,11 +193,18 @@ class Memory:
                 remedy=f"Restore {self.file}; or remove it, and what the store holds now is taken as it is.",
             ) from error
 
-    def _row(self, connection: sqlite3.Connection, name: str) -> Seen | None:
-        row = connection.execute("SELECT generation, digest FROM seen WHERE name = ?", (name,)).fetchone()
-        return Seen(int(row[0]), str(row[1])) if row else None
-
     def _tell(self, error: Exception) -> None:
         if not self._told:
             self._told = True
             _LOG.warning("what the store held before is not remembered beyond this process: %s: %s", self.file, error)
+
+
+def _row(connection: sqlite3.Connection, name: str) -> Seen | None:
+    row = connection.execute("SELECT generation, digest FROM seen WHERE name = ?", (name,)).fetchone()
+    return Seen(int(row[0]), str(row[1])) if row else None
+
+
+def _below(connection: sqlite3.Connection, prefix: str) -> list[str]:
+    """NOTE: from one name to the next, and not over all that was seen of each."""
+    names = [str(row[0]) for row in connection.execute(_NEXT, {"prefix": prefix, "end": prefix[:-1] + "0"}) if row[0]]
+    return [name[len(prefix) :].partition("/")[0] for name in names]
