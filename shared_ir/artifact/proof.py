@@ -191,6 +191,10 @@ class StoreReader:
         ranges = (self._deletion(name, last, 0) for last in self._numbers(f"models/{name}/deleted-through", number - 1))
         return next((found for found in ranges if found is not None and found.first <= number), None)
 
+    def models_seen(self) -> frozenset[str]:
+        """Names of all models that were ever seen. Raises IngotError ARTIFACT_UNTRUSTED, what was seen cannot be read."""
+        return self.memory.below(f"{self.store.url}/models/")
+
     def was_deleted(self, name: str, number: int) -> bool:
         """Whether that is signed, or was when it was last looked at."""
         return self._saw_deleted(name, number) or self.deletion(name, number) is not None
