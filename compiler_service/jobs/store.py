@@ -97,7 +97,7 @@ class JobStore:
         return self._seal.put(fields) if self._seal else fields
 
     def create(self, record: JobRecord, sealed: Mapping[str, str] | None = None) -> None:
-        """``sealed`` as :meth:`seal` gave it; by default it is made here."""
+        """``sealed`` as :meth:`seal` gave it; by default it is made here. What lay in its place is gone."""
         fields = dict(sealed or self.seal(record))
         pipe = self.redis.pipeline()
         if record.state.finished:
@@ -105,6 +105,7 @@ class JobStore:
             self.lists.add(pipe, record)
             pipe.execute()
             return
+        pipe.delete(job_key(record.id))
         pipe.hset(job_key(record.id), mapping=fields)
         pipe.zadd("ingot:active", {record.id: record.created})
         self.lists.add(pipe, record, job_key(record.id))
@@ -286,7 +287,11 @@ class JobStore:
         """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
         if self._seal is not None:
             self._seal.check(fields)
-        record = decode(fields)
+        try:
+            record = decode(fields)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            message = "the record of a job in Redis makes no sense"
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=str(error)[:200]) from error
         if record.id != job:
             message = "a job lies under the id of another"
             raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, expected=job[:100], received=record.id[:100])
