@@ -22,6 +22,7 @@ from compiler_service.jobs.store import JobStore
 from compiler_service.keys import Keys, worker_keys
 from compiler_service.settings import Settings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner
+from compiler_service.store.marks import SharedMarks
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
@@ -87,7 +88,7 @@ def make_parts(
         settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
     )
     memory = Memory(settings.home / MEMORY_FILE)
-    store = traced(open_store(settings.store, settings.cache / "objects", memory))
+    store = traced(open_store(settings.store, settings.cache / "objects", SharedMarks(memory, redis)))
     keys = keys or worker_keys(settings)
     repository = _repository(store, keys, memory, redis)
     sources = SourceStore(store, settings.max_model_bytes)

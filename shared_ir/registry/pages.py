@@ -202,11 +202,10 @@ def versions_page(
     return Page(room.items)
 
 
-def _downwards(
-    repository: ArtifactRepository, name: str, before: int
-) -> Iterator[tuple[int, Callable[[], Version | None]]]:
-    """Numbers below ``before`` (0: all) from the newest on, each with what reads its version. Asks the store for as much as is taken."""
-    proven, copies = repository.proven, dict[int, Mapping[str, str]]()
+def reader(repository: ArtifactRepository, name: str) -> Callable[[int], Version | None]:
+    """Reads versions of a model by number, by way of bundles: of those that lie together the store is asked once. None for one that is not
+    proven."""
+    copies = dict[int, Mapping[str, str]]()
 
     def read(number: int) -> Version | None:
         first = first_of(number)
@@ -214,6 +213,14 @@ def _downwards(
             copies[first] = repository.bundles.copies(name, first)
         return repository.bundles.version(name, number, copies[first]) or repository.find_proven(name, number)
 
+    return read
+
+
+def _downwards(
+    repository: ArtifactRepository, name: str, before: int
+) -> Iterator[tuple[int, Callable[[], Version | None]]]:
+    """Numbers below ``before`` (0: all) from the newest on, each with what reads its version. Asks the store for as much as is taken."""
+    proven, read = repository.proven, reader(repository, name)
     if before:
         low = first_of(max(before - 1, 1))
         numbers = proven.numbers_between(name, low - 1, before)

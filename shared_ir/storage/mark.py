@@ -30,7 +30,8 @@ class Marks(Protocol):
     def mark(self, url: str) -> str:
         """Empty for none."""
 
-    def remember_mark(self, url: str, mark: str) -> None: ...
+    def remember_mark(self, url: str, mark: str) -> None:
+        """What is known already stays."""
 
     def knows(self, url: str) -> bool:
         """Whether anything of this store was seen."""
@@ -87,10 +88,9 @@ class StoreMark:
             known = self.marks.mark(self.url)
         except IngotError:  # what was seen cannot be read: what it would say of labels and versions is refused one by one
             return
-        if not known:
-            self.marks.remember_mark(self.url, found)
-        elif found != known:
+        if known not in ("", found):
             raise self._away("another one lies there", f"a store with the mark {found!r}", known)
+        self.marks.remember_mark(self.url, found)
 
     def _read(self) -> str:
         try:
@@ -108,5 +108,6 @@ class StoreMark:
             field=self.url,
             expected=f"{MARK} with the id {mark!r}" if mark else f"a readable {MARK}",
             received=received,
-            remedy="Mount the volume, or put the folder back. If the store was replaced on purpose, remove the seen.db of the service.",
+            remedy="Mount the volume, or put the folder back. If the store was replaced on purpose, remove seen.db in the homes of the "
+            "services, and `ingot:store` in Redis.",
         )

@@ -10,10 +10,15 @@ from pathlib import Path
 import pytest
 
 import ingot
+from compiler_service.settings import Settings
+from compiler_service.wiring import Parts, make_parts
+from ingot.cli.main import main
 from shared_ir.artifact.published import blob_key
 from shared_ir.errors import ErrorCode, IngotError
-from tests.compiler_service.api.divided import Divided, divided
+from tests.compiler_service.api.divided import Divided, Nowhere, divided
 from tests.services.installation import wait_until
+from tests.services.redis_server import redis_server
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 pytestmark = pytest.mark.services
 
@@ -91,7 +96,9 @@ def test_what_the_api_had_a_worker_delete_does_not_come_back(scene: Divided, ann
     }
 
 
-def test_a_revoked_key_is_said_and_not_that_there_is_no_model(scene: Divided, ann: ingot.Client, home: Path) -> None:
+def test_a_revoked_key_is_said_and_not_that_there_is_no_model(
+    scene: Divided, ann: ingot.Client, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     scene.publish("a", 2)
     for path in (home / "worker" / "trust").glob("*.pub"):
         path.unlink()
@@ -102,6 +109,10 @@ def test_a_revoked_key_is_said_and_not_that_there_is_no_model(scene: Divided, an
     assert (model.name, model.latest_version, model.error.code) == ("a", 0, ErrorCode.ARTIFACT_UNTRUSTED)
     (home / "worker" / "trust" / "junk.pub").write_text("junk")
     assert len(ann.models()) == 1
+    assert main(["models", "--address", ann.address, "--token", scene.token("bob")]) == 0
+    shown = capsys.readouterr()
+    assert shown.out.splitlines()[-1].split() == ["a", "?"]
+    assert "a: the artifact is signed by a key that is not trusted here" in shown.err
 
 
 def test_a_store_that_was_taken_away_is_away(scene: Divided, ann: ingot.Client, home: Path) -> None:
@@ -125,3 +136,20 @@ def test_a_store_that_was_taken_away_is_away(scene: Divided, ann: ingot.Client, 
     (home / "elsewhere").rename(store)
     wait_until(lambda: 'ingot_compiler_up{what="store"} 1.0' in metrics(scene), 30)
     assert ann.model("a").latest_version == 1
+
+
+def test_a_service_with_a_new_home_knows_from_redis_that_its_store_is_away(tmp_path: Path) -> None:
+    with redis_server() as url:
+        settings = Settings(redis_url=url, home=tmp_path / "home", store_url=(tmp_path / "store").as_uri())
+
+        def started() -> Parts:
+            return make_parts(settings, ToyCompiler(), Nowhere(), STAGE_COMMAND)
+
+        started().repository.store.put("models/a", b"a")
+        (tmp_path / "store").rename(tmp_path / "elsewhere")
+        shutil.rmtree(tmp_path / "home")
+        error = refusal(lambda: started().repository.store.put("models/b", b"b"))
+        assert error.code is ErrorCode.UNAVAILABLE
+        assert not (tmp_path / "store").exists()
+        (tmp_path / "elsewhere").rename(tmp_path / "store")
+        assert started().repository.store.get("models/a") == b"a"

@@ -201,3 +201,11 @@ def test_an_event_that_somebody_changed_is_none(registry: Registry) -> None:
     assert [c.version for c in registry.again().audit.newest() if isinstance(c, Change)] == [1]
     registry.store.put(keys[1], data)  # another one's place
     assert [c for c in registry.again().audit.newest() if isinstance(c, Change)] == []
+
+
+def test_what_a_rule_lets_go_is_found_without_asking_for_each_version(registry: Registry) -> None:
+    registry.publish("m", 120, ("stable",))
+    repository = registry.again()
+    registry.store.requests.clear()
+    assert expired(repository, "m", Retention(1)) == tuple(range(1, 120))
+    assert sum(registry.store.requests.values()) <= 12
