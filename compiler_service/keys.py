@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 from compiler_service.settings import Settings, variable
 from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, fingerprint, trust_own
@@ -74,4 +73,3 @@ def api_keys(settings: Settings) -> Keys:
     _LOG.info("order key %s, %s", sealer.key_id, fingerprint(sealer.public))
     trust = TrustFolder(settings.trust_directory)
     return Keys(None, sealer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
-

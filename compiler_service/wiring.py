@@ -14,6 +14,7 @@ from compiler_service.compiler.codegen.toolchain.emulation import emulator_for
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.clerk import OrderedWrites, OrderingRegistry
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.marks import SharedMarks
 from compiler_service.jobs.neighbours import Compiler, Queue
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
@@ -22,7 +23,6 @@ from compiler_service.jobs.store import JobStore
 from compiler_service.keys import Keys, worker_keys
 from compiler_service.settings import Settings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner
-from compiler_service.store.marks import SharedMarks
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore

@@ -291,7 +291,9 @@ class JobStore:
             record = decode(fields)
         except (KeyError, ValueError, TypeError, AttributeError) as error:
             message = "the record of a job in Redis makes no sense"
-            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=str(error)[:200]) from error
+            raise IngotError(
+                ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=str(error)[:200]
+            ) from error
         if record.id != job:
             message = "a job lies under the id of another"
             raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, expected=job[:100], received=record.id[:100])

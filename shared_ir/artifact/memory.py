@@ -28,9 +28,8 @@ _MARK = "#mark"
 _NEXT = """WITH RECURSIVE found (name) AS (
     SELECT min(name) FROM seen WHERE name >= :prefix AND name < :end
     UNION ALL
-    SELECT (SELECT min(seen.name) FROM seen WHERE seen.name >=
-        :prefix || rtrim(substr(found.name || '/', length(:prefix) + 1, instr(substr(found.name || '/', length(:prefix) + 1), '/')), '/') || '0'
-        AND seen.name < :end)
+    SELECT (SELECT min(seen.name) FROM seen WHERE seen.name < :end AND seen.name >=
+        substr(found.name, 1, :size + instr(substr(found.name || '/', :size + 1), '/') - 1) || '0')
     FROM found WHERE found.name IS NOT NULL
 ) SELECT name FROM found"""
 """The first name of each part below a prefix: '0' is what follows a slash."""
@@ -126,7 +125,9 @@ class Memory:
         return frozenset(own.union(kept))
 
     def came_back(self, name: str) -> IngotError:
-        return self._refused("the store has gone back: it holds what was deleted", name, "nothing", "what was there before")
+        return self._refused(
+            "the store has gone back: it holds what was deleted", name, "nothing", "what was there before"
+        )
 
     def went_back(self, name: str, expected: str, received: str) -> IngotError:
         message = "the store has gone back: it held something newer before"
@@ -206,5 +207,6 @@ def _row(connection: sqlite3.Connection, name: str) -> Seen | None:
 
 def _below(connection: sqlite3.Connection, prefix: str) -> list[str]:
     """NOTE: from one name to the next, and not over all that was seen of each."""
-    names = [str(row[0]) for row in connection.execute(_NEXT, {"prefix": prefix, "end": prefix[:-1] + "0"}) if row[0]]
+    asked = {"prefix": prefix, "end": f"{prefix[:-1]}0", "size": len(prefix)}
+    names = [str(row[0]) for row in connection.execute(_NEXT, asked) if row[0]]
     return [name[len(prefix) :].partition("/")[0] for name in names]

@@ -226,7 +226,9 @@ class StoreReader:
 
     def _saw_deleted(self, name: str, number: int) -> bool:
         through = self.memory.seen(self._through(name))
-        return (through is not None and number <= through.generation) or bool(self.memory.seen(self._gone(name, number)))
+        return (through is not None and number <= through.generation) or bool(
+            self.memory.seen(self._gone(name, number))
+        )
 
     def _through(self, name: str) -> str:
         return f"{self.store.url}/models/{name}/deleted-through"

@@ -164,7 +164,8 @@ class TrustStore:
                 "the artifact is signed by a key that is not trusted here",
                 expected=f"one of the keys {', '.join(sorted(self.keys)) or '(none)'}",
                 received=f"key {signature.key_id[:64]!r}",
-                remedy="Add the signer's public key to the trust directory if you trust it to run native code here; else compile the model again.",
+                remedy="Add the signer's public key to the trust directory if you trust it to run native code here; "
+                "else compile the model again.",
             )
         try:
             key.verify(base64.b64decode(signature.value, validate=True), payload)

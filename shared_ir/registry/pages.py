@@ -267,10 +267,10 @@ def changes_page(
 
 
 def newest_version(repository: ArtifactRepository, name: str) -> Version:
-    """The newest version that is proven, for showing: what is served is :meth:`ArtifactRepository.resolve`'s to say, which passes none over.
+    """The newest version that is proven, for showing: what is served :meth:`ArtifactRepository.resolve` says, which passes none over.
 
     Raises:
-        IngotError: NOT_FOUND, there is none; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT, as the newest has it, there are some, and none is proven.
+        IngotError: NOT_FOUND, there is none; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT, none is proven, for the newest one's reason.
     """
     newest = 0
     with repository.proven.memory.together():

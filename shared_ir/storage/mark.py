@@ -7,7 +7,6 @@ before refuses that, instead of beginning another one.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -61,7 +60,9 @@ class StoreMark:
             state = self._state()
         except (FileNotFoundError, NotADirectoryError):
             if not self._may_begin():
-                raise self._away("there is none", "a folder without a mark" if self.root.is_dir() else "no folder") from None
+                raise self._away(
+                    "there is none", "a folder without a mark" if self.root.is_dir() else "no folder"
+                ) from None
             if not self.makes:
                 return
             create_atomically(self.root / MARK, canonical_json({"schema": 1, "id": secrets.token_hex(16)}))
@@ -86,7 +87,9 @@ class StoreMark:
         found = self._read()
         try:
             known = self.marks.mark(self.url)
-        except IngotError:  # what was seen cannot be read: what it would say of labels and versions is refused one by one
+        except (
+            IngotError
+        ):  # what was seen cannot be read: what it would say of labels and versions is refused one by one
             return
         if known not in ("", found):
             raise self._away("another one lies there", f"a store with the mark {found!r}", known)

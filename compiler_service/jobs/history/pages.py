@@ -44,7 +44,12 @@ class JobPages:
                 if room.is_full or looked_at == _MOST_LOOKED_AT or not id:
                     return Page(room.items, write_token(last if id else number, chosen))
                 record = loaded.get(id)
-                if record is not None and not _is_elsewhere(record, number) and chosen.takes(record) and not room.take(record):
+                if (
+                    record is not None
+                    and not _is_elsewhere(record, number)
+                    and chosen.takes(record)
+                    and not room.take(record)
+                ):
                     return Page(room.items, write_token(last, chosen))
                 last, looked_at = number, looked_at + 1
             self._mend_lists(chosen, some, loaded)

@@ -142,7 +142,11 @@ def test_a_model_is_deleted_and_can_be_made_again(registry: Registry) -> None:
     reader = registry.again(memory)
     assert reader.models() == ("other",)
     assert reader.version_numbers("m") == ()
-    for call in (lambda: newest_version(reader, "m"), lambda: reader.resolve("m", "stable"), lambda: delete_model(reader, "m")):
+    for call in (
+        lambda: newest_version(reader, "m"),
+        lambda: reader.resolve("m", "stable"),
+        lambda: delete_model(reader, "m"),
+    ):
         with pytest.raises(IngotError) as caught:
             call()
         assert code_of(caught) is ErrorCode.NOT_FOUND
