@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from shared_ir.artifact.oci import MEDIA_MANIFEST
-from shared_ir.artifact.published import blob_key, claim_path
+from shared_ir.artifact.published import blob_key, bundle_path, claim_path
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import canonical_json, sha256_hex
@@ -52,7 +52,8 @@ def test_whatever_blob_is_spoiled_the_same_model_becomes_a_version_that_can_be_r
     assert len(blobs) > 4
     for turn, key in enumerate(blobs, 2):
         if not claimed:
-            repository.store.delete(claim_path("m", sha256_hex(canonical_json([KEY]))))
+            for later in (claim_path("m", sha256_hex(canonical_json([KEY]))), bundle_path("m", 1)):
+                repository.store.delete(later)
         data = repository.store.get(key)
         repository.store.put(key, bytes([data[0] ^ 1]) + data[1:])
         number = compile_again(repository, float(turn))
