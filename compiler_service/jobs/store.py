@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.history.lists import MOVE, JobLists
@@ -280,8 +281,8 @@ class JobStore:
         for job in jobs:
             pipe.hgetall(job_key(job))
             pipe.get(done_key(job))
-        answers = pipe.execute()
-        return [_unpacked(packed) or fields for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
+        answers = [_of_its_kind(answer) for answer in pipe.execute(raise_on_error=False)]
+        return [_unpacked(packed) or fields or {} for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
 
     def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
         """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
@@ -317,6 +318,15 @@ def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     seconds = int(sequence.split("-")[0]) / 1000
     data, stage = json.loads(fields["data"]), fields.get("stage", "")
     return Event(fields["kind"], fields["target"], data, sequence, seconds or time.time(), stage)
+
+
+def _of_its_kind(answer: Any) -> Any:
+    """None for what is of another kind than it should be: somebody else wrote it, and it harms its job alone."""
+    if not isinstance(answer, RedisError):
+        return answer
+    if "WRONGTYPE" in str(answer):
+        return None
+    raise answer
 
 
 def _unpacked(text: str | None) -> dict[str, str]:
