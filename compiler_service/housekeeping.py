@@ -32,8 +32,9 @@ _HOUR, _DAY = 3600.0, 24 * 3600.0
 
 def open_repository(settings: Settings) -> ArtifactRepository:
     keys = worker_keys(settings)
-    store = open_store(settings.store, settings.cache / "objects")
-    return ArtifactRepository(store, keys.trust, keys.signer, Memory(settings.home / MEMORY_FILE))
+    memory = Memory(settings.home / MEMORY_FILE)
+    store = open_store(settings.store, settings.cache / "objects", memory)
+    return ArtifactRepository(store, keys.trust, keys.signer, memory)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

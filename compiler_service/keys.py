@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import logging
 from dataclasses import dataclass
-from pathlib import Path
 
 from compiler_service.settings import Settings, variable
-from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, add_trusted, fingerprint
+from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, fingerprint, trust_own
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.starting import at_start
 
@@ -33,9 +32,13 @@ class Keys:
 
 def worker_keys(settings: Settings) -> Keys:
     """The installation's signing key, made at first use and trusted here; orders of the keys in ``orders``, and of signing keys, which
-    sealed those of the version before."""
+    sealed those of the version before.
+
+    Raises:
+        IngotError: ARTIFACT_UNTRUSTED, the key was revoked here.
+    """
     signer = SigningKey.load_or_create(settings.signing_key_file)
-    _trust(settings.trust_directory, signer)
+    trust_own(settings.trust_directory, signer)
     trust = TrustFolder(settings.trust_directory)
     return Keys(signer, signer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
 
@@ -45,7 +48,8 @@ def api_keys(settings: Settings) -> Keys:
     """A key for orders alone, made at first use.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, its public half is not where workers look for it, and cannot be put there.
+        IngotError: INVALID_ARGUMENT, its public half is not where workers look for it, and cannot be put there; ARTIFACT_UNTRUSTED, it
+            was taken away from there.
     """
     if settings.signing_key:
         _LOG.warning(
@@ -56,7 +60,7 @@ def api_keys(settings: Settings) -> Keys:
         return worker_keys(settings)
     sealer = SigningKey.load_or_create(settings.order_key_file)
     try:
-        _trust(settings.orders_directory, sealer)
+        trust_own(settings.orders_directory, sealer)
     except OSError as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -69,8 +73,3 @@ def api_keys(settings: Settings) -> Keys:
     _LOG.info("order key %s, %s", sealer.key_id, fingerprint(sealer.public))
     trust = TrustFolder(settings.trust_directory)
     return Keys(None, sealer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
-
-
-def _trust(directory: Path, key: SigningKey) -> None:
-    if not (directory / f"{key.key_id}.pub").exists():
-        add_trusted(directory, key.public)

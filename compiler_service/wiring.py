@@ -14,6 +14,7 @@ from compiler_service.compiler.codegen.toolchain.emulation import emulator_for
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.clerk import OrderedWrites, OrderingRegistry
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.marks import SharedMarks
 from compiler_service.jobs.neighbours import Compiler, Queue
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
@@ -86,9 +87,10 @@ def make_parts(
     redis = Redis.from_url(
         settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
     )
-    store = traced(open_store(settings.store, settings.cache / "objects"))
+    memory = Memory(settings.home / MEMORY_FILE)
+    store = traced(open_store(settings.store, settings.cache / "objects", SharedMarks(memory, redis)))
     keys = keys or worker_keys(settings)
-    repository = _repository(store, keys, Memory(settings.home / MEMORY_FILE), redis)
+    repository = _repository(store, keys, memory, redis)
     sources = SourceStore(store, settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))

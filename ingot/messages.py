@@ -91,7 +91,7 @@ def model_from_pb(model: pb.Model) -> PublishedModel:
     details = tuple(
         Label(own.label, own.version, own.etag, _seconds(own, "moved"), own.by) for own in model.label_details
     )
-    return PublishedModel(model.name, model.latest_version, dict(model.labels), details)
+    return PublishedModel(model.name, model.latest_version, dict(model.labels), details, _error(model))
 
 
 def audit_event_from_pb(event: pb.AuditEvent) -> AuditEvent:
@@ -309,7 +309,7 @@ def _artifact_from_pb(target: pb.TargetArtifact) -> TargetArtifact:
     )
 
 
-def _error(message: pb.Job | pb.TargetJob) -> IngotError | None:
+def _error(message: pb.Job | pb.TargetJob | pb.Model) -> IngotError | None:
     return error_from_pb(message.error) if message.HasField("error") else None
 
 

@@ -217,12 +217,14 @@ class Label:
 
 @dataclass(frozen=True)
 class PublishedModel:
-    """A model with its newest version, and the versions that labels point at."""
+    """A model with its newest version, and the versions that labels point at; in lists perhaps with the ``error`` that keeps it from having
+    any."""
 
     name: str
     latest_version: int
     labels: Mapping[str, int]
     label_details: tuple[Label, ...] = ()
+    error: IngotError | None = None
 
     def etag(self, label: str) -> str:
         """Of a label; ``0`` where there is none."""

@@ -205,8 +205,10 @@ def store_source(settings: Settings) -> StoreSource:
             expected="public keys (*.pub) of those who publish models",
             remedy="Copy the public key of the compiler service there, or set INGOT_TRUST.",
         )
-    store = open_store(settings.store_url or str(settings.home / "store"), settings.home / "cache")
-    return StoreSource(ArtifactRepository(store, trust, memory=Memory(settings.home / MEMORY_FILE)), load_models)
+    memory = Memory(settings.home / MEMORY_FILE)
+    url = settings.store_url or str(settings.home / "store")
+    store = open_store(url, settings.home / "cache", memory, begins=False)
+    return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
 
 
 def _with_port(address: str, port: int) -> str:

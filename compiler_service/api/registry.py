@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,12 +13,15 @@ from compiler_service.api import registry_converters as converters
 from compiler_service.api.answers import Answering, answered, streamed
 from compiler_service.api.pages import Messages
 from compiler_service.api.traffic import Traffic
+from shared_ir.artifact.published import BLOBS
+from shared_ir.artifact.signed import corrupt
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import changes_page, model_summary, models_page, page_size, versions_page
 from shared_ir.registry.registry import ModelRegistry
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.storage.files import open_regular
 
+_LOG = logging.getLogger(__name__)
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one chunk of a download."""
 
@@ -84,7 +89,7 @@ class RegistryServicer(Answering):
         for path, content in self._repository.files(version, request.artifact_key):
             size = content.stat().st_size if isinstance(content, Path) else len(content)
             yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
-            for chunk in self._traffic.download(_pieces(content)):
+            for chunk in self._traffic.download(_whole(path, _pieces(content))):
                 yield pb.DownloadArtifactResponse(chunk=chunk)
 
     def _prefix(self, context: grpc.ServicerContext) -> str:
@@ -93,6 +98,22 @@ class RegistryServicer(Answering):
 
     def _model(self, name: str) -> pb.Model:
         return converters.model_to_pb(model_summary(self._repository, name))
+
+
+def _whole(path: str, pieces: Iterator[bytes]) -> Iterator[bytes]:
+    """``pieces`` of a file; of a blob they are looked at as they go, since it was perhaps spoiled where it lay.
+
+    Raises:
+        IngotError: ARTIFACT_CORRUPT, after the last one.
+    """
+    received = hashlib.sha256()
+    for piece in pieces:
+        received.update(piece)
+        yield piece
+    if path.startswith(BLOBS) and received.hexdigest() != path.removeprefix(BLOBS):
+        _LOG.error("%s in the store is not what it was when it was signed: it was asked for, and is refused", path)
+        expected, found = path.removeprefix(BLOBS), received.hexdigest()
+        raise corrupt("a blob is not what it was when it was signed", field=path, expected=expected, received=found)
 
 
 def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:

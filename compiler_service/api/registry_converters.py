@@ -8,12 +8,14 @@ from shared_ir.artifact.published import Label, Version, check_label
 from shared_ir.artifact.value import Manifest
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import ChangeFilter, ModelFilter, ModelSummary, VersionFilter
+from shared_ir.service_kit.status import error_to_pb
 
 
 def model_to_pb(model: ModelSummary) -> pb.Model:
     labels = {label.label: label.number for label in model.labels}
     details = [_label_to_pb(label) for label in model.labels]
-    return pb.Model(name=model.name, latest_version=model.newest, labels=labels, label_details=details)
+    error = error_to_pb(model.error) if model.error else None
+    return pb.Model(name=model.name, latest_version=model.newest, labels=labels, label_details=details, error=error)
 
 
 def _label_to_pb(label: Label) -> pb.Label:

@@ -215,9 +215,12 @@ class OrderingRegistry(ModelRegistry):
 
     def delete_version(self, name: str, number: int, by: str = "") -> None:
         self._writes.order("delete_version", name=check_model_name(name), number=number, by=by)
+        self.proven.learn_deletion(name, number)  # the worker remembers it in its own home
 
     def delete_model(self, name: str, by: str = "", force: bool = False) -> int:
-        return int(self._writes.order("delete_model", _LONG_SECONDS, name=check_model_name(name), by=by, force=force))
+        count = self._writes.order("delete_model", _LONG_SECONDS, name=check_model_name(name), by=by, force=force)
+        self.proven.learn_ranges(name)
+        return int(count)
 
 
 def _short(etag: str) -> str:

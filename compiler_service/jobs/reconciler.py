@@ -48,6 +48,7 @@ class Reconciler:
         self._service = service
         self._store = service.store
         self._grace = grace_seconds
+        self._told: set[str] = set()
 
     def look(self) -> Found:
         """Once through all unfinished jobs. Raises IngotError UNAVAILABLE, RedisError."""
@@ -76,23 +77,37 @@ class Reconciler:
         return Found(**counts)
 
     def restore(self) -> Found:
-        """Put back what Redis has forgotten of the orders in the store, and close those of jobs that have finished."""
+        """Put back what Redis has forgotten of the orders in the store, or holds something else in place of, and close those of jobs that
+        have finished."""
         service, count = self._service, 0
         unfinished = service.orders.unfinished()
         known = self._store.known(unfinished)
         for job in unfinished:
             try:
-                if job not in known:
+                record = self._proven(job) if job in known else None
+                if record is None:
                     count += service.restore(job)
-                elif self._store.get(job).state.finished:
+                elif record.state.finished:
                     service.close(job)
             except IngotError as error:
                 if error.code is ErrorCode.UNAVAILABLE:
                     raise
-                logger.warning("the order of job %s is not taken: %s", job, error)
+                if job not in self._told:
+                    logger.warning("the order of job %s is not taken: %s", job, error)
+                self._told.add(job)
+        self._told &= set(unfinished)
         return Found(restored=count)
 
     # ---- parts
+
+    def _proven(self, job: str) -> JobRecord | None:
+        """None where what lies in Redis is not what was ordered."""
+        try:
+            return self._store.get(job)
+        except IngotError as error:
+            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.ARTIFACT_UNTRUSTED):
+                raise
+            return None
 
     def _suspect(
         self, who: Member, before: Mapping[Member, float], suspects: dict[Member, float], waiting: Collection[Member]

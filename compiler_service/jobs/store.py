@@ -26,6 +26,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.history.lists import MOVE, JobLists
@@ -97,7 +98,7 @@ class JobStore:
         return self._seal.put(fields) if self._seal else fields
 
     def create(self, record: JobRecord, sealed: Mapping[str, str] | None = None) -> None:
-        """``sealed`` as :meth:`seal` gave it; by default it is made here."""
+        """``sealed`` as :meth:`seal` gave it; by default it is made here. What lay in its place is gone."""
         fields = dict(sealed or self.seal(record))
         pipe = self.redis.pipeline()
         if record.state.finished:
@@ -105,6 +106,7 @@ class JobStore:
             self.lists.add(pipe, record)
             pipe.execute()
             return
+        pipe.delete(job_key(record.id))
         pipe.hset(job_key(record.id), mapping=fields)
         pipe.zadd("ingot:active", {record.id: record.created})
         self.lists.add(pipe, record, job_key(record.id))
@@ -279,14 +281,20 @@ class JobStore:
         for job in jobs:
             pipe.hgetall(job_key(job))
             pipe.get(done_key(job))
-        answers = pipe.execute()
-        return [_unpacked(packed) or fields for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
+        answers = [_of_its_kind(answer) for answer in pipe.execute(raise_on_error=False)]
+        return [_unpacked(packed) or fields or {} for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
 
     def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
         """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
         if self._seal is not None:
             self._seal.check(fields)
-        record = decode(fields)
+        try:
+            record = decode(fields)
+        except (KeyError, ValueError, TypeError, AttributeError) as error:
+            message = "the record of a job in Redis makes no sense"
+            raise IngotError(
+                ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=str(error)[:200]
+            ) from error
         if record.id != job:
             message = "a job lies under the id of another"
             raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, expected=job[:100], received=record.id[:100])
@@ -310,6 +318,15 @@ def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     seconds = int(sequence.split("-")[0]) / 1000
     data, stage = json.loads(fields["data"]), fields.get("stage", "")
     return Event(fields["kind"], fields["target"], data, sequence, seconds or time.time(), stage)
+
+
+def _of_its_kind(answer: Any) -> Any:
+    """None for what is of another kind than it should be: somebody else wrote it, and it harms its job alone."""
+    if not isinstance(answer, RedisError):
+        return answer
+    if "WRONGTYPE" in str(answer):
+        return None
+    raise answer
 
 
 def _unpacked(text: str | None) -> dict[str, str]:

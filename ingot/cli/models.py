@@ -89,8 +89,11 @@ def run_models(arguments: argparse.Namespace, output: Output) -> int:
         if arguments.name is None:
             found = client.models(arguments.prefix, limit=limit)
             output.document(found)
-            rows = [(m.name, m.latest_version, _labels(m.labels)) for m in found]
+            rows = [(m.name, m.latest_version if m.error is None else "?", _labels(m.labels)) for m in found]
             output.table(("model", ">newest", "labels"), rows)
+            for refused in found:
+                if refused.error is not None:
+                    output.note(f"{refused.name}: {refused.error}")
             _say_more(output, len(found), limit)
             return SUCCESS
         for name, version in changes.items():

@@ -12,7 +12,7 @@ from ingot.cli.output import SUCCESS, Output
 from ingot.cli.usage import Way
 from ingot.home import home_directory
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage.faults import require_writable
+from shared_ir.storage.faults import require_writable, told
 
 _ADD = Way.of("where a key is added", f"fingerprint {SERVICE}")
 _LIST = Way.of("where keys are listed", "list home")
@@ -49,7 +49,7 @@ def _way(arguments: argparse.Namespace) -> Way:
 
 def _add(arguments: argparse.Namespace, directory: Path, output: Output) -> int:
     # NOTE: imported here because signatures need `cryptography`, which other commands should not wait for.
-    from shared_ir.artifact.signature import TrustStore, add_trusted, fingerprint, key_id, read_public
+    from shared_ir.artifact.signature import add_trusted, fingerprint, key_id, read_public, trusted_files
 
     require_writable(directory, "the folder of trusted keys")
     with make_client(arguments) as client:
@@ -62,13 +62,13 @@ def _add(arguments: argparse.Namespace, directory: Path, output: Output) -> int:
         )
     key = read_public(pem.encode(), f"the signing key of {address}")
     shown, identifier = fingerprint(key), key_id(key)
-    known = shown in map(fingerprint, TrustStore.load(directory).keys.values())
+    known = next((path for path, own in trusted_files(directory) if fingerprint(own) == shown), None)
     output.note(f"{address} signs with key {identifier}\n  {shown}")
     if arguments.fingerprint is not None:
         _compare(arguments.fingerprint, shown)
-    elif not known:
+    elif known is None:
         _ask(output)
-    path = directory / f"{identifier}.pub" if known else add_trusted(directory, key)
+    path = known or add_trusted(directory, key)
     output.document({"key_id": identifier, "fingerprint": shown, "file": str(path)})
     output.say(f"models signed by key {identifier} may run here {'as before' if known else 'now'} ({path})")
     return SUCCESS
@@ -105,12 +105,13 @@ def _ask(output: Output) -> None:
 
 
 def _remove(directory: Path, identifier: str) -> None:
-    found = [path for path in directory.glob("*.pub") if path.stem == identifier]
-    if not found:
-        known = ", ".join(sorted(path.stem for path in directory.glob("*.pub"))) or "none"
+    from shared_ir.artifact.signature import TrustStore, remove_trusted
+
+    with told("the key cannot be taken away", directory):
+        is_gone = remove_trusted(directory, identifier)
+    if not is_gone:
+        known = ", ".join(sorted(TrustStore.load(directory).keys)) or "none"
         raise IngotError(ErrorCode.NOT_FOUND, "no such key is trusted here", field=identifier[:100], expected=known)
-    for path in found:
-        path.unlink()
 
 
 def _show(directory: Path, output: Output) -> int:

@@ -125,6 +125,8 @@ class StoreReader:
             IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED.
         """
         version = self.version_meant(name, number, index, data, recorded)
+        if self._saw_deleted(name, number):
+            raise self.memory.came_back(f"{self.store.url}/{version_path(name, number)}")
         self.memory.refuse_older(f"{self.store.url}/{version_path(name, number)}", number, index.digest)
         newest = self.memory.seen(self._versions(name))
         if newest is None or number > newest.generation:
@@ -156,7 +158,7 @@ class StoreReader:
         found = self._numbers(f"models/{name}/versions", after)
         newest = self.memory.seen(self._versions(name))
         gone = newest is not None and newest.generation > max((after, *found[-1:]))
-        if newest is not None and gone and self.deletion(name, newest.generation) is None:
+        if newest is not None and gone and not self.learn_deletion(name, newest.generation):
             received = f"version {found[-1]}" if found else "none"
             raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
         return found
@@ -188,6 +190,51 @@ class StoreReader:
             return own
         ranges = (self._deletion(name, last, 0) for last in self._numbers(f"models/{name}/deleted-through", number - 1))
         return next((found for found in ranges if found is not None and found.first <= number), None)
+
+    def models_seen(self) -> frozenset[str]:
+        """Names of all models that were ever seen. Raises IngotError ARTIFACT_UNTRUSTED, what was seen cannot be read."""
+        return self.memory.below(f"{self.store.url}/models/")
+
+    def was_deleted(self, name: str, number: int) -> bool:
+        """Whether that is signed, or was when it was last looked at."""
+        return self._saw_deleted(name, number) or self.deletion(name, number) is not None
+
+    def learn_deletion(self, name: str, number: int) -> bool:
+        """Whether a version whose record is gone was deleted. It is remembered, so that who puts the record back is refused.
+
+        NOTE: as long as the record is there its deletion may be taken back, for the sake of a label.
+        """
+        found = self.deletion(name, number)
+        if found is not None:
+            self.remember_deletion(found)
+        return found is not None
+
+    def remember_deletion(self, deletion: Deletion) -> None:
+        """It is done, and cannot be undone any more."""
+        name, last = deletion.name, deletion.number
+        if deletion.first == 1 and last > 1:
+            self.memory.remember(self._through(name), last)
+        else:
+            self.memory.remember(self._gone(name, last), last)
+
+    def learn_ranges(self, name: str) -> None:
+        """Remember the deletions of the whole model, where its records are gone."""
+        ranges = self._numbers(f"models/{name}/deleted-through", 0)
+        for found in (self._deletion(name, 1, 1), *(self._deletion(name, last, 0) for last in ranges)):
+            if found is not None and self.store.size(version_path(name, found.number)) is None:
+                self.remember_deletion(found)
+
+    def _saw_deleted(self, name: str, number: int) -> bool:
+        through = self.memory.seen(self._through(name))
+        return (through is not None and number <= through.generation) or bool(
+            self.memory.seen(self._gone(name, number))
+        )
+
+    def _through(self, name: str) -> str:
+        return f"{self.store.url}/models/{name}/deleted-through"
+
+    def _gone(self, name: str, number: int) -> str:
+        return f"{self.store.url}/{deletion_path(name, number, number)}"
 
     def _deletion(self, name: str, last: int, first: int) -> Deletion | None:
         path = deletion_path(name, last, first)
@@ -241,6 +288,20 @@ class StoreReader:
             received = digest_of(data)
             raise corrupt("a blob is not what it was when it was signed", expected=descriptor.digest, received=received)
         return data
+
+    def blobs_of(self, index: Descriptor, data: bytes) -> tuple[Descriptor, ...]:
+        """Every blob of the version that ``data`` is the index of, itself included. Raises IngotError as :meth:`blob`."""
+        found = [index]
+        for entry in read_index(data, self.trust)[1]:
+            found += [entry.descriptor, *self._below(entry.descriptor)]
+        return tuple(found)
+
+    def _below(self, manifest: Descriptor) -> tuple[Descriptor, ...]:
+        def read() -> tuple[Descriptor, ...]:
+            _, config, layers = read_manifest(self.blob(manifest), self.trust)
+            return (config, *layers)
+
+        return self.known.find(self.trust, ("below", manifest.digest), read)
 
     def _document(self, path: str, what: str) -> dict[str, Any]:
         return parse_document(self.store.get(path, MAX_DOCUMENT_BYTES), what)

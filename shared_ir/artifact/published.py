@@ -20,6 +20,8 @@ SCHEMA = 1
 """Of the records and documents of this module. Readers take no notice of fields that they do not know, and who replaces one keeps them."""
 ABSENT = "0"
 """The etag of a label that is not there."""
+BLOBS = "blobs/sha256/"
+"""Before the digest in the name of a blob."""
 LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -128,7 +130,7 @@ def claim_path(name: str, content: str) -> str:
 
 
 def blob_key(digest: str) -> str:
-    return f"blobs/sha256/{digest_hex(digest)}"
+    return f"{BLOBS}{digest_hex(digest)}"
 
 
 def entry_to_dict(entry: Entry) -> dict[str, Any]:

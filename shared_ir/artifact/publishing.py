@@ -78,7 +78,7 @@ class Publisher:
         if claim is None:
             return self._older(name, keys)
         meant = self._proven(name, keys, claim)
-        return meant[0] if meant and self._is_there(meant[0]) else None
+        return meant[0] if meant and self._is_there(meant[0]) and self._is_whole(meant) else None
 
     def _put_claim(
         self, name: str, targets: Sequence[Target], publication: str, signer: SigningKey, before: Claim | None
@@ -98,9 +98,9 @@ class Publisher:
         return self.proven.version_meant(name, number, index, data), data
 
     def _meant(self, name: str, keys: Sequence[str], claim: Claim) -> Meant | None:
-        """What a claim promises and can still be: its number was not deleted."""
+        """What a claim promises and can still be: its number was not deleted, and its blobs are whole."""
         meant = self._proven(name, keys, claim)
-        return meant if meant and self.proven.deletion(name, claim.number) is None else None
+        return meant if meant and not self.proven.was_deleted(name, claim.number) and self._is_whole(meant) else None
 
     def _fulfil(self, meant: Meant) -> tuple[Version, bool] | None:
         """Write the record of a version, and whether it was not there; None when it cannot be: its number is taken, or was deleted."""
@@ -123,6 +123,21 @@ class Publisher:
             if error.code is ErrorCode.UNAVAILABLE:
                 raise
             return False
+
+    def _is_whole(self, meant: Meant) -> bool:
+        """Whether every blob of a version can be read. One that is spoiled is no answer: the artifacts, which are whole, become another.
+
+        NOTE: the manifests of a version are not always those of the cache: what is compiled again is signed anew.
+        """
+        version, data = meant
+        try:
+            self.blobs.require_whole(self.proven.blobs_of(version.index, data))
+        except IngotError as error:
+            if error.code is ErrorCode.UNAVAILABLE:
+                raise
+            _LOG.warning("version %d of model %r is not whole: %s", version.number, version.name, error)
+            return False
+        return True
 
     def _proven(self, name: str, keys: Sequence[str], claim: Claim) -> Meant | None:
         try:
@@ -164,7 +179,7 @@ class Publisher:
                 if error.code is ErrorCode.UNAVAILABLE:
                     raise
                 continue
-            if _keys(version) == sorted(keys):
+            if _keys(version) == sorted(keys) and self._is_whole((version, self.proven.blob(version.index))):
                 return version
         return None
 

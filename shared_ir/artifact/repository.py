@@ -199,6 +199,7 @@ class ArtifactRepository:
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
+            self.proven.learn_deletion(name, number)
             known = ", ".join(map(str, self.version_numbers(name))) or "none"
             message = f"model {name!r} has no version {number}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="version", expected=f"one of {known}") from error
@@ -209,20 +210,6 @@ class ArtifactRepository:
         if not numbers:
             raise self.no_model(name)
         return tuple(version for number in numbers if (version := self.find_proven(name, number)))
-
-    def newest(self, name: str) -> Version:
-        """The newest version that is proven, for showing: what is served is :meth:`resolve`'s to say, which passes none over.
-
-        Raises:
-            IngotError: NOT_FOUND, there is none.
-        """
-        newest = self.proven.newest_number(check_model_name(name))
-        found = self.find_proven(name, newest) if newest else None
-        if found is None and newest:
-            found = next((v for n in reversed(self.version_numbers(name)) if (v := self.find_proven(name, n))), None)
-        if found is None:
-            raise self.no_model(name)
-        return found
 
     def resolve(self, name: str, which: int | str | None = None) -> Version:
         """A version by number (``3`` or ``"3"``) or label; the newest for None or ``""``.

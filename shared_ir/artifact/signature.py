@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import logging
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol, Self
@@ -19,6 +21,7 @@ from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_atomically
 
+_LOG = logging.getLogger(__name__)
 SIGNING_KEY_FILE = "signing.pem"
 TRUST_DIRECTORY = "trust"
 
@@ -149,8 +152,8 @@ class TrustStore:
 
     @classmethod
     def load(cls, directory: Path) -> Self:
-        """Every ``*.pub`` (PEM) in a directory; a missing directory trusts nobody."""
-        return cls.of(read_public(path.read_bytes(), str(path)) for path in sorted(directory.glob("*.pub")))
+        """Every ``*.pub`` (PEM) in a directory, but for those that hold no key; a missing directory trusts nobody."""
+        return cls.of(key for _, key in trusted_files(directory))
 
     def verify(self, payload: bytes, signature: Signature) -> None:
         """Raises IngotError ARTIFACT_UNTRUSTED unless a trusted key signed exactly ``payload``."""
@@ -161,7 +164,8 @@ class TrustStore:
                 "the artifact is signed by a key that is not trusted here",
                 expected=f"one of the keys {', '.join(sorted(self.keys)) or '(none)'}",
                 received=f"key {signature.key_id[:64]!r}",
-                remedy="Add the signer's public key to the trust directory if you trust it to run native code here.",
+                remedy="Add the signer's public key to the trust directory if you trust it to run native code here; "
+                "else compile the model again.",
             )
         try:
             key.verify(base64.b64decode(signature.value, validate=True), payload)
@@ -234,6 +238,56 @@ def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:
     return path
 
 
+def trusted_files(directory: Path) -> Iterator[tuple[Path, Ed25519PublicKey]]:
+    """The files of a trust directory, whatever they are called, with their keys. One that holds none harms itself alone."""
+    for path in sorted(directory.glob("*.pub")):
+        try:
+            yield path, read_public(path.read_bytes(), str(path))
+        except (IngotError, OSError) as error:
+            _LOG.warning("%s is passed over, since it holds no key that could be trusted: %s", path, error)
+
+
+def remove_trusted(directory: Path, identifier: str) -> bool:
+    """Trust the key of this id no longer, in whatever files it is; whether there was one. Nobody puts it back by himself."""
+    found = [path for path, key in trusted_files(directory) if key_id(key) == identifier]
+    if found:
+        _note(directory, identifier)
+    for path in found:
+        path.unlink(missing_ok=True)
+    return bool(found)
+
+
+def trust_own(directory: Path, key: SigningKey) -> None:
+    """Have a key of this installation trusted in ``directory``. That is done once, and noted there: from then on one that is gone was
+    revoked.
+
+    Raises:
+        IngotError: ARTIFACT_UNTRUSTED, it was.
+    """
+    if key.key_id not in TrustStore.load(directory).keys:
+        if _noted(directory, key.key_id).exists():
+            raise IngotError(
+                ErrorCode.ARTIFACT_UNTRUSTED,
+                f"key {key.key_id} of this installation was revoked: nobody would take what it signs",
+                field=str(directory),
+                expected=f"a file with the public half of key {key.key_id}",
+                remedy="Take its private key away, and a new one is made; or put the public one back.",
+            )
+        add_trusted(directory, key.public)
+    _note(directory, key.key_id)
+
+
+def _note(directory: Path, identifier: str) -> None:
+    note = _noted(directory, identifier)
+    if not note.exists():
+        with contextlib.suppress(OSError):  # who may not write the folder does not put keys back either
+            write_atomically(note, b"")
+
+
+def _noted(directory: Path, identifier: str) -> Path:
+    return directory / f".{identifier}.known"
+
+
 def read_public(data: bytes, where: str) -> Ed25519PublicKey:
     """The key in a PEM file. Raises IngotError INVALID_ARGUMENT."""
     try:
@@ -246,11 +300,10 @@ def read_public(data: bytes, where: str) -> Ed25519PublicKey:
 
 
 def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
-    """The key pair of one installation, made at first use: ``home/signing.pem``, trusted in ``home/trust``."""
+    """The key pair of one installation, made at first use: ``home/signing.pem``, trusted in ``home/trust``. Raises as :func:`trust_own`."""
     key = SigningKey.load_or_create(home / SIGNING_KEY_FILE)
     directory = home / TRUST_DIRECTORY
-    if not (directory / f"{key.key_id}.pub").exists():
-        add_trusted(directory, key.public)
+    trust_own(directory, key)
     return key, TrustStore.load(directory)
 
 
@@ -259,10 +312,17 @@ def _state(directory: Path) -> tuple[object, ...]:
     try:
         with os.scandir(directory) as entries:
             files = sorted((entry for entry in entries if entry.name.endswith(".pub")), key=lambda entry: entry.name)
-            states = [(entry.name, entry.stat()) for entry in files]
-    except FileNotFoundError:  # there is no folder, or a file was taken away at this moment
+            return tuple(_state_of(entry) for entry in files)
+    except FileNotFoundError:  # there is no folder
         return ("changing", time.monotonic_ns())
-    return tuple((name, own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for name, own in states)
+
+
+def _state_of(entry: os.DirEntry[str]) -> tuple[object, ...]:
+    try:
+        own = entry.stat()
+    except FileNotFoundError:  # taken away at this moment, or a link to nothing
+        return (entry.name,)
+    return (entry.name, own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns)
 
 
 def _not_a_key(where: str, kind: str) -> IngotError:

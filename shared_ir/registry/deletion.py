@@ -35,14 +35,16 @@ def delete_version(repository: ArtifactRepository, name: str, number: int, by: s
         repository.version(name, number)  # says that it is not there, and what is
     _refuse_labelled(repository, name, range(number, number + 1))
     digest = index_digest(repository.store, name, number)
+    deletion = Deletion(name, number, number, (digest,) if digest else (), time.time(), by)
     if proven.deletion(name, number) is None:
-        _write(repository, Deletion(name, number, number, (digest,) if digest else (), time.time(), by))
+        _write(repository, deletion)
         try:
             _refuse_labelled(repository, name, range(number, number + 1))
         except IngotError:
             repository.store.delete(deletion_path(name, number, number))
             raise
     repository.store.delete(version_path(name, number))
+    proven.remember_deletion(deletion)
     repository.bundles.change(name, {number: None})
     repository.audit.write(Change("delete-version", by, name, number, before=digest), repository.signer)
 
@@ -62,7 +64,8 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
             repository.delete_label(name, label, by)
     _refuse_labelled(repository, name, everything)
     digests = [digest for number in numbers if (digest := index_digest(repository.store, name, number))]
-    _write(repository, Deletion(name, 1, numbers[-1], tuple(digests), time.time(), by))
+    deletion = Deletion(name, 1, numbers[-1], tuple(digests), time.time(), by)
+    _write(repository, deletion)
     try:
         _refuse_labelled(repository, name, everything)
     except IngotError:
@@ -70,6 +73,7 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
         raise
     for number in numbers:
         repository.store.delete(version_path(name, number))
+    repository.proven.remember_deletion(deletion)
     for kind in ("bundles", "contents"):
         for key in list(repository.store.keys(f"models/{name}/{kind}")):
             repository.store.delete(key)

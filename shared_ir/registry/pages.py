@@ -71,11 +71,12 @@ class Room(Generic[T]):
 
 @dataclass(frozen=True)
 class ModelSummary:
-    """A model with its newest version, and what its labels are."""
+    """A model with its newest version, and what its labels are; or with the ``error`` that keeps it from having any."""
 
     name: str
     newest: int
     labels: tuple[Label, ...]
+    error: IngotError | None = None
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,8 @@ class ModelFilter:
     label: str = ""
 
     def takes(self, model: ModelSummary) -> bool:
-        return not self.label or any(own.label == self.label for own in model.labels)
+        """NOTE: nobody knows which labels a model has of which nothing is proven."""
+        return model.error is not None or not self.label or any(own.label == self.label for own in model.labels)
 
 
 @dataclass(frozen=True)
@@ -138,14 +140,14 @@ def models_page(
     chosen: ModelFilter = ModelFilter(),
     weigh: Callable[[ModelSummary], int] = lambda _: 0,
 ) -> Page[ModelSummary]:
-    """Models in order of name, without those of which nothing is proven.
+    """Models in order of name. Those of which nothing is proven, and those that were seen before and are gone, say why.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, the token is none of this list.
+        IngotError: INVALID_ARGUMENT, the token is none of this list; ARTIFACT_UNTRUSTED, what was seen before cannot be read.
     """
     after = read_token(token, chosen, str, "")
-    folders = repository.store.folders("models")
-    names = [name for name in folders if name > after and name.startswith(chosen.prefix)]
+    known = sorted({*repository.store.folders("models"), *repository.proven.models_seen()})
+    names = [name for name in known if name > after and name.startswith(chosen.prefix)]
     room = Room(size, weigh)
     looked_at = 0
     with repository.proven.memory.together():
@@ -161,7 +163,7 @@ def models_page(
 
 
 def model_summary(repository: ArtifactRepository, name: str) -> ModelSummary:
-    """Raises IngotError NOT_FOUND."""
+    """Raises IngotError as :func:`newest_version`."""
     newest = newest_version(repository, name)
     labels = repository.all_labels(name).found
     return ModelSummary(name, newest.number, tuple(labels[label] for label in sorted(labels)))
@@ -175,34 +177,35 @@ def versions_page(
     chosen: VersionFilter = VersionFilter(),
     weigh: Callable[[Version], int] = lambda _: 0,
 ) -> Page[Version]:
-    """Versions of a model, the newest first, without those that nothing proves.
+    """Versions of a model, the newest first, without those that nothing proves where there are others.
 
     Raises:
-        IngotError: NOT_FOUND, there is no such model; INVALID_ARGUMENT, the token is none of this list.
+        IngotError: NOT_FOUND, there is no such model; INVALID_ARGUMENT, the token is none of this list; what keeps the newest version from
+            being proven, where none is.
     """
     before = read_token(token, (name, chosen), int, 0)
     room = Room(size, weigh)
-    last = 0
+    last, is_proven = 0, before > 0
     with repository.proven.memory.together():
         for looked_at, (number, read) in enumerate(_downwards(repository, name, before)):
             if room.is_full or looked_at == _MOST_LOOKED_AT:
                 return Page(room.items, write_token(last, (name, chosen)))
             version = read()
+            is_proven = is_proven or version is not None
             if version is not None and version.created < chosen.since:  # and what is older was published earlier
                 return Page(room.items)
             if version is not None and chosen.takes(version) and not room.take(version):
                 return Page(room.items, write_token(last, (name, chosen)))
             last = number
-    if not last and not before:
-        raise repository.no_model(name)
+    if not is_proven:
+        newest_version(repository, name)
     return Page(room.items)
 
 
-def _downwards(
-    repository: ArtifactRepository, name: str, before: int
-) -> Iterator[tuple[int, Callable[[], Version | None]]]:
-    """Numbers below ``before`` (0: all) from the newest on, each with what reads its version. Asks the store for as much as is taken."""
-    proven, copies = repository.proven, dict[int, Mapping[str, str]]()
+def reader(repository: ArtifactRepository, name: str) -> Callable[[int], Version | None]:
+    """Reads versions of a model by number, by way of bundles: of those that lie together the store is asked once. None for one that is not
+    proven."""
+    copies = dict[int, Mapping[str, str]]()
 
     def read(number: int) -> Version | None:
         first = first_of(number)
@@ -210,6 +213,14 @@ def _downwards(
             copies[first] = repository.bundles.copies(name, first)
         return repository.bundles.version(name, number, copies[first]) or repository.find_proven(name, number)
 
+    return read
+
+
+def _downwards(
+    repository: ArtifactRepository, name: str, before: int
+) -> Iterator[tuple[int, Callable[[], Version | None]]]:
+    """Numbers below ``before`` (0: all) from the newest on, each with what reads its version. Asks the store for as much as is taken."""
+    proven, read = repository.proven, reader(repository, name)
     if before:
         low = first_of(max(before - 1, 1))
         numbers = proven.numbers_between(name, low - 1, before)
@@ -256,11 +267,19 @@ def changes_page(
 
 
 def newest_version(repository: ArtifactRepository, name: str) -> Version:
-    """As :meth:`ArtifactRepository.newest`, of a bundle where it is in one. Raises IngotError NOT_FOUND."""
+    """The newest version that is proven, for showing: what is served :meth:`ArtifactRepository.resolve` says, which passes none over.
+
+    Raises:
+        IngotError: NOT_FOUND, there is none; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT, none is proven, for the newest one's reason.
+    """
+    newest = 0
     with repository.proven.memory.together():
-        for _, read in _downwards(repository, name, 0):
+        for number, read in _downwards(repository, name, 0):
             if (version := read()) is not None:
                 return version
+            newest = newest or number
+    if newest:
+        return repository.version(name, newest)
     raise repository.no_model(name)
 
 
@@ -272,7 +291,7 @@ def _summaries(repository: ArtifactRepository, names: Sequence[str]) -> Iterator
 
 
 def _summary(repository: ArtifactRepository, name: str) -> ModelSummary | None:
-    """None for one that was deleted, or of which nothing is proven: it harms itself alone."""
+    """None for one that was deleted. One of which nothing is proven harms itself alone."""
     if not is_model_name(name):
         return None
     try:
@@ -281,9 +300,10 @@ def _summary(repository: ArtifactRepository, name: str) -> ModelSummary | None:
     except IngotError as error:
         if error.code is ErrorCode.UNAVAILABLE:
             raise
-        if error.code is not ErrorCode.NOT_FOUND:
-            _LOG.warning("model %r is not listed: %s", name, error)
-        return None
+        if error.code is ErrorCode.NOT_FOUND:
+            return None
+        _LOG.warning("nothing of model %r is taken: %s", name, error)
+        return ModelSummary(name, 0, (), error)
 
 
 def write_token(place: str | int, chosen: Any) -> str:

@@ -10,6 +10,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import is_within
 from shared_ir.registry.deletion import delete_version
+from shared_ir.registry.pages import reader
 
 _DAY = 24 * 3600.0
 
@@ -44,14 +45,13 @@ class Outcome:
 def expired(repository: ArtifactRepository, name: str, rule: Retention, now: float | None = None) -> tuple[int, ...]:
     """Ascending. A version that proves nothing counts as young: nobody knows when it was made."""
     youngest = (time.time() if now is None else now) - rule.days * _DAY
-    held = set(repository.labels(name).values())
+    held, read = set(repository.labels(name).values()), reader(repository, name)
     found = []
-    for number in repository.version_numbers(name)[: -rule.last]:
-        if number in held:
-            continue
-        version = repository.find_proven(name, number)
-        if version is not None and version.created < youngest:
-            found.append(number)
+    with repository.proven.memory.together():
+        for number in repository.version_numbers(name)[: -rule.last]:
+            version = None if number in held else read(number)
+            if version is not None and version.created < youngest:
+                found.append(number)
     return tuple(found)
 
 

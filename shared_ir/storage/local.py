@@ -6,7 +6,7 @@ import fcntl
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared_ir.digest import sha256_hex
@@ -20,6 +20,7 @@ from shared_ir.storage.files import (
     write_temporary,
 )
 from shared_ir.storage.growing import GrowingDraft
+from shared_ir.storage.mark import StoreMark
 from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo, check_key, not_found, too_large
 
 _PIECE_BYTES = 1 << 20
@@ -28,9 +29,13 @@ _PIECE_BYTES = 1 << 20
 @dataclass(frozen=True)
 class FileStore:
     """A directory. Safe for many processes on one machine. Links in it are no objects: whoever made one could have others read what he
-    cannot."""
+    cannot.
+
+    With a ``mark`` every method raises IngotError UNAVAILABLE where the directory is not the store that it was.
+    """
 
     root: Path
+    mark: StoreMark | None = field(default=None, compare=False, repr=False)
 
     @property
     def url(self) -> str:
@@ -132,6 +137,8 @@ class FileStore:
         return GrowingDraft(self._path(key), self._path, self._locked)
 
     def _path(self, key: str) -> Path:
+        if self.mark is not None:
+            self.mark.require()
         return self.root / check_key(key)
 
     @contextmanager

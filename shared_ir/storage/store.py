@@ -9,14 +9,16 @@ from urllib.parse import unquote, urlsplit
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
 from shared_ir.storage.local import FileStore
+from shared_ir.storage.mark import Marks, StoreMark
 from shared_ir.storage.protocol import ObjectStore
 
 
-def open_store(url: str, cache: Path | None = None) -> ObjectStore:
+def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, *, begins: bool = True) -> ObjectStore:
     """The store at ``url``: ``file:///data/store``, a plain path, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
 
     Credentials and endpoint of remote stores come from the environment: ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...
-    ``cache`` is where copies of remote objects are kept; by default under ``XDG_CACHE_HOME``.
+    ``cache`` is where copies of remote objects are kept; by default under ``XDG_CACHE_HOME``. With ``marks`` a folder is refused, whenever
+    it is used, that is not the store that was seen before; where none was, one begins, unless ``begins`` is false.
 
     Raises:
         IngotError: INVALID_ARGUMENT; UNAVAILABLE when the client of remote stores is not installed.
@@ -26,6 +28,9 @@ def open_store(url: str, cache: Path | None = None) -> ObjectStore:
         path = Path(unquote(parts.path)) if parts.scheme else Path(url)
         if parts.netloc not in ("", "localhost") or not str(path):
             raise _bad_url(url)
+        if marks is not None:
+            root = path.absolute()
+            return FileStore(root, StoreMark(root, root.as_uri(), marks, begins))
         path.mkdir(parents=True, exist_ok=True)
         return FileStore(path.absolute())
     if parts.scheme not in ("s3", "gs", "az") or not parts.netloc:

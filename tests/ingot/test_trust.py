@@ -90,3 +90,21 @@ def test_keys_are_listed_and_taken_away(tmp_path: Path, capsys: pytest.CaptureFi
     for strange in (made[0].key_id, "*", "../trust/" + made[1].key_id, ""):
         main(["trust", "--remove", strange, "--home", str(tmp_path)])
         assert keys(tmp_path) == [made[1].key_id]
+
+
+@pytest.mark.parametrize("names", [["new.pub"], ["new.pub", "ID.pub"], ["ID.pub", "other ID.pub"]])
+def test_a_key_is_taken_away_by_its_id_whatever_its_files_are_called(tmp_path: Path, names: list[str]) -> None:
+    key, other = SigningKey.generate(), SigningKey.generate()
+    for name in names:
+        add_trusted(tmp_path / "trust", key.public).rename(tmp_path / "trust" / name.replace("ID", key.key_id))
+    kept = add_trusted(tmp_path / "trust", other.public).rename(tmp_path / "trust" / f"{key.key_id}0.pub")
+    assert main(["trust", "--remove", key.key_id, "--home", str(tmp_path)]) == 0
+    assert keys(tmp_path) == [kept.stem]
+    assert main(["trust", "--remove", kept.stem, "--home", str(tmp_path)]) == 1, "that is the name of a file"
+    assert main(["trust", "--remove", key.key_id, "--home", str(tmp_path)]) == 1
+
+
+def test_a_service_whose_key_is_trusted_under_another_name_is_known(key: SigningKey, tmp_path: Path) -> None:
+    add_trusted(tmp_path / "trust", key.public).rename(tmp_path / "trust" / "new.pub")
+    assert main(["trust", "--home", str(tmp_path)]) == 0
+    assert keys(tmp_path) == ["new"]

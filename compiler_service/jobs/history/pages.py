@@ -44,7 +44,12 @@ class JobPages:
                 if room.is_full or looked_at == _MOST_LOOKED_AT or not id:
                     return Page(room.items, write_token(last if id else number, chosen))
                 record = loaded.get(id)
-                if record is not None and chosen.takes(record) and not room.take(record):
+                if (
+                    record is not None
+                    and not _is_elsewhere(record, number)
+                    and chosen.takes(record)
+                    and not room.take(record)
+                ):
                     return Page(room.items, write_token(last, chosen))
                 last, looked_at = number, looked_at + 1
             self._mend_lists(chosen, some, loaded)
@@ -54,7 +59,8 @@ class JobPages:
         """Take out who is gone; a version before this one leaves a job in the list of the state that it was in."""
         missing = {id: number for number, id in some if id and id not in loaded}
         known = self._store.known(list(missing)) if missing else ()  # what nobody here trusts is not gone
-        self._lists.forget([number for id, number in missing.items() if id not in known])
+        gone = [number for id, number in missing.items() if id not in known]
+        self._lists.forget([*gone, *(n for n, id in some if id in loaded and _is_elsewhere(loaded[id], n))])
         for record in loaded.values():
             if chosen.state not in (None, record.state) and record.number:
                 self._lists.mend(record, job_key(record.id))
@@ -78,3 +84,8 @@ class JobPages:
         for record in self._store.active():
             self._lists.mend(record, job_key(record.id))
         self._lists.prune(time.time() - self._store.keep_seconds)
+
+
+def _is_elsewhere(record: JobRecord, number: int) -> bool:
+    """Whether a place is one that a job had before Redis forgot it, and it was ordered again."""
+    return record.number not in (0, number)

@@ -78,7 +78,7 @@ def divided(home: Path) -> Iterator[Divided]:
             trust=str(home / "worker" / "trust"),
             api_tokens=str(home / "tokens.json"),
             compiler_port=0,
-            compiler_metrics_port=-1,
+            compiler_metrics_port=0,
             drain_seconds=1.0,
         )
         with editing(home / "tokens.json"):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import random
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -13,6 +15,7 @@ from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.names import member
 from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
 from compiler_service.worker.stages import Outcome
 from shared_ir.errors import ErrorCode, IngotError
@@ -201,3 +204,54 @@ def test_what_redis_has_lost_is_listed_in_the_order_in_which_it_came(installatio
     process.look()
     assert [record.id for record in JobPages(process.jobs).page(9).items] == jobs[::-1]
     assert [r.id for r in JobPages(process.jobs).page(9, chosen=JobFilter(model="m2")).items] == [jobs[2]]
+
+
+SPOILED: dict[str, Callable[[Any, str], object]] = {
+    "deleted": lambda redis, key: redis.delete(key),
+    "a record of another kind": lambda redis, key: redis.delete(key) and redis.set(key, "text"),
+    "another order": lambda redis, key: redis.hset(key, "job", redis.hget(key, "job").replace('"m"', '"other"')),
+    "no order": lambda redis, key: redis.hdel(key, "job"),
+    "another seal": lambda redis, key: redis.hset(key, "seal", "someone else's"),
+    "no seal": lambda redis, key: redis.hdel(key, "seal"),
+    "no state": lambda redis, key: redis.hdel(key, "state"),
+    "a state that is none": lambda redis, key: redis.hset(key, "0.state", "LOST"),
+    "a number that is none": lambda redis, key: redis.hset(key, "1.done", "many"),
+    "an error that is none": lambda redis, key: redis.hset(key, "0.error", "[]"),
+}
+
+
+@pytest.mark.parametrize("what", SPOILED)
+@pytest.mark.parametrize("stages", [0, 2])
+def test_a_record_that_somebody_spoiled_is_ordered_again_and_listed_once(
+    installation: Installation, what: str, stages: int
+) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    for _ in range(stages):
+        process.turns.work(*installation.line.tasks.popleft())
+    SPOILED[what](process.jobs.redis, f"ingot:job:{job}")
+    installation.line.tasks.clear()
+    process.look()
+    assert [record.id for record in JobPages(process.jobs).page(9).items] == [job]
+    settle(process, [job])
+    check(process, [job])
+    pages = JobPages(process.jobs)
+    assert [record.id for record in pages.page(9).items] == [job]
+    assert [record.id for record in pages.page(9, chosen=JobFilter(state=JobState.SUCCEEDED)).items] == [job]
+
+
+def test_what_nobody_ordered_is_told_of_once(installation: Installation, caplog: pytest.LogCaptureFixture) -> None:
+    """Its order in the store was spoiled as well."""
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    process.jobs.redis.hset(f"ingot:job:{job}", "seal", "someone else's")
+    order = f"orders/open/{job}.json"
+    installation.store.put(order, installation.store.get(order).replace(b'"seal":"', b'"seal":"x'))
+    reconciler = Reconciler(process.service, 0.0)
+    for _ in range(3):
+        reconciler.restore()
+        reconciler.look()
+    assert sum(f"order of job {job} is not taken" in record.getMessage() for record in caplog.records) == 1
+    with pytest.raises(IngotError) as caught:
+        process.service.get(job)
+    assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED

@@ -17,7 +17,7 @@ from ingot.cli.main import make_parser
 from ingot.cli.tokens import TOKENS_FILE
 from ingot.cli.usage import commands
 from ingot.home import Addresses
-from shared_ir.artifact.signature import fingerprint, local_keys
+from shared_ir.artifact.signature import SigningKey, add_trusted, fingerprint, local_keys
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.access.token_file import editing, scopes_of
 from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
@@ -165,7 +165,8 @@ def recorder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def spelled(text: str) -> list[str]:
-    known = {KEY: fingerprint(local_keys(Path("service"))[0].public), "KEY_ID": local_keys(Path("home"))[0].key_id}
+    own = SigningKey.load(Path("home", "signing.pem"))
+    known = {KEY: fingerprint(local_keys(Path("service"))[0].public), "KEY_ID": own.key_id}
     return [known.get(word, word) for word in text.split()]
 
 
@@ -173,7 +174,7 @@ def seen(recorder: Recorder, command: str, words: Sequence[str]) -> Outcome:
     """As if for the first time."""
     for place in ("saved", "out2"):
         shutil.rmtree(place, ignore_errors=True)
-    local_keys(Path("home"))
+    add_trusted(Path("home", "trust"), SigningKey.load(Path("home", "signing.pem")).public)
     for home in ("home", "other"):
         Path(home, "trust", f"{local_keys(Path('service'))[0].key_id}.pub").unlink(missing_ok=True)
     drawn.clear()

@@ -6,7 +6,17 @@ from pathlib import Path
 
 import pytest
 
-from shared_ir.artifact.signature import Signature, SigningKey, TrustStore, add_trusted, local_keys
+from shared_ir.artifact.signature import (
+    Signature,
+    SigningKey,
+    TrustFolder,
+    TrustStore,
+    add_trusted,
+    local_keys,
+    public_pem,
+    read_public,
+    remove_trusted,
+)
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -32,9 +42,41 @@ def test_what_is_no_key_is_refused(tmp_path: Path, text: str) -> None:
     path.chmod(0o600)
     with pytest.raises(IngotError, match="not an ed25519 private key"):
         SigningKey.load(path)
-    (tmp_path / "k.pub").write_text(text)
     with pytest.raises(IngotError, match="not an ed25519 public key"):
-        TrustStore.load(tmp_path)
+        read_public(text.encode(), "k.pub")
+
+
+def test_a_file_without_a_key_harms_itself_alone(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    key = SigningKey.generate()
+    add_trusted(tmp_path, key.public)
+    (tmp_path / "junk.pub").write_text("junk")
+    (tmp_path / "folder.pub").mkdir()
+    (tmp_path / "nothing.pub").symlink_to("nowhere")
+    folder = TrustFolder(tmp_path)
+    for _ in range(3):
+        assert set(folder.keys) == {key.key_id}
+    said = [record.getMessage() for record in caplog.records]
+    assert [sum(name in text for text in said) for name in ("junk.pub", "folder.pub", "nothing.pub")] == [1, 1, 1]
+
+
+def test_an_own_key_that_was_revoked_does_not_come_back(tmp_path: Path) -> None:
+    key, _ = local_keys(tmp_path)
+    assert remove_trusted(tmp_path / "trust", key.key_id)
+    with pytest.raises(IngotError, match="revoked") as caught:
+        local_keys(tmp_path)
+    assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
+    assert list((tmp_path / "trust").glob("*.pub")) == []
+    (tmp_path / "signing.pem").unlink()
+    fresh, trust = local_keys(tmp_path)
+    assert set(trust.keys) == {fresh.key_id} != {key.key_id}
+
+
+def test_an_own_key_that_somebody_else_trusts_under_another_name_is_trusted_once(tmp_path: Path) -> None:
+    key = SigningKey.load_or_create(tmp_path / "signing.pem")
+    (tmp_path / "trust").mkdir()
+    (tmp_path / "trust" / "new.pub").write_bytes(public_pem(key.public))
+    local_keys(tmp_path)
+    assert [path.name for path in (tmp_path / "trust").glob("*.pub")] == ["new.pub"]
 
 
 def test_missing_key_file(tmp_path: Path) -> None:

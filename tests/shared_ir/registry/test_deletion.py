@@ -12,6 +12,7 @@ from shared_ir.artifact.memory import Memory
 from shared_ir.artifact.repository import ArtifactRepository, Version
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.deletion import delete_model, delete_version
+from shared_ir.registry.pages import newest_version
 from shared_ir.registry.retention import Retention, expired, retain
 from tests.services.artifacts import toy_artifact
 from tests.shared_ir.registry.conftest import Registry
@@ -26,7 +27,7 @@ def test_a_version_is_deleted_and_its_number_is_not_used_again(registry: Registr
     repository = registry.again()
     delete_version(repository, "m", 3, "ann")
     assert repository.version_numbers("m") == (1, 2)
-    assert repository.newest("m").number == 2
+    assert newest_version(repository, "m").number == 2
     with pytest.raises(IngotError, match="no version 3") as caught:
         repository.open("m", 3)
     assert code_of(caught) is ErrorCode.NOT_FOUND
@@ -37,12 +38,12 @@ def test_a_version_is_deleted_and_its_number_is_not_used_again(registry: Registr
 def test_who_saw_a_version_believes_that_it_was_deleted_only_where_that_is_signed(registry: Registry) -> None:
     registry.publish("m", 2)
     memory = Memory()
-    assert registry.again(memory).newest("m").number == 2
+    assert newest_version(registry.again(memory), "m").number == 2
     delete_version(registry.again(), "m", 2)
-    assert registry.again(memory).newest("m").number == 1
+    assert newest_version(registry.again(memory), "m").number == 1
     registry.store.delete("models/m/deleted/00000002.json")
     with pytest.raises(IngotError, match="gone back"):
-        registry.again(memory).newest("m")
+        newest_version(registry.again(memory), "m")
     registry.store.put("models/m/deleted/00000002.json", b'{"first":1,"last":2}')
     with pytest.raises(IngotError, match="gone back"):
         registry.again(memory).version_numbers("m")
@@ -66,12 +67,12 @@ def test_a_deletion_of_one_model_is_none_of_another(registry: Registry) -> None:
     registry.publish("m", 2)
     registry.publish("n", 2)
     memory = Memory()
-    assert registry.again(memory).newest("n").number == 2
+    assert newest_version(registry.again(memory), "n").number == 2
     delete_version(registry.again(), "m", 2)
     registry.store.put("models/n/deleted/00000002.json", registry.store.get("models/m/deleted/00000002.json"))
     registry.store.delete("models/n/versions/00000002.json")
     with pytest.raises(IngotError, match="gone back"):
-        registry.again(memory).newest("n")
+        newest_version(registry.again(memory), "n")
 
 
 def test_a_label_holds_its_version(registry: Registry) -> None:
@@ -141,7 +142,11 @@ def test_a_model_is_deleted_and_can_be_made_again(registry: Registry) -> None:
     reader = registry.again(memory)
     assert reader.models() == ("other",)
     assert reader.version_numbers("m") == ()
-    for call in (lambda: reader.newest("m"), lambda: reader.resolve("m", "stable"), lambda: delete_model(reader, "m")):
+    for call in (
+        lambda: newest_version(reader, "m"),
+        lambda: reader.resolve("m", "stable"),
+        lambda: delete_model(reader, "m"),
+    ):
         with pytest.raises(IngotError) as caught:
             call()
         assert code_of(caught) is ErrorCode.NOT_FOUND
@@ -200,3 +205,11 @@ def test_an_event_that_somebody_changed_is_none(registry: Registry) -> None:
     assert [c.version for c in registry.again().audit.newest() if isinstance(c, Change)] == [1]
     registry.store.put(keys[1], data)  # another one's place
     assert [c for c in registry.again().audit.newest() if isinstance(c, Change)] == []
+
+
+def test_what_a_rule_lets_go_is_found_without_asking_for_each_version(registry: Registry) -> None:
+    registry.publish("m", 120, ("stable",))
+    repository = registry.again()
+    registry.store.requests.clear()
+    assert expired(repository, "m", Retention(1)) == tuple(range(1, 120))
+    assert sum(registry.store.requests.values()) <= 12

@@ -565,7 +565,7 @@ class Label(_message.Message):
     def __init__(self, label: _Optional[str] = ..., version: _Optional[int] = ..., etag: _Optional[str] = ..., moved: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., by: _Optional[str] = ...) -> None: ...
 
 class Model(_message.Message):
-    __slots__ = ("name", "latest_version", "labels", "label_details")
+    __slots__ = ("name", "latest_version", "labels", "label_details", "error")
     class LabelsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -577,11 +577,13 @@ class Model(_message.Message):
     LATEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     LABEL_DETAILS_FIELD_NUMBER: _ClassVar[int]
+    ERROR_FIELD_NUMBER: _ClassVar[int]
     name: str
     latest_version: int
     labels: _containers.ScalarMap[str, int]
     label_details: _containers.RepeatedCompositeFieldContainer[Label]
-    def __init__(self, name: _Optional[str] = ..., latest_version: _Optional[int] = ..., labels: _Optional[_Mapping[str, int]] = ..., label_details: _Optional[_Iterable[_Union[Label, _Mapping]]] = ...) -> None: ...
+    error: ErrorDetail
+    def __init__(self, name: _Optional[str] = ..., latest_version: _Optional[int] = ..., labels: _Optional[_Mapping[str, int]] = ..., label_details: _Optional[_Iterable[_Union[Label, _Mapping]]] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
 
 class GetModelRequest(_message.Message):
     __slots__ = ("name",)
