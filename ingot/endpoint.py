@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.channel import authorization, call, check_timeout, open_channel
+from ingot.channel import authorization, call, check_timeout, open_channel, server_address, unreachable
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
 from shared_ir.arrays import storage_dtype
@@ -54,7 +54,7 @@ class Endpoint:
         timeout: float = 60.0,
     ) -> None:
         known = Addresses.find(home_directory())
-        self.address = address or (known.grpc if protocol == "grpc" else known.http)
+        self.address = server_address(address or (known.grpc if protocol == "grpc" else known.http))
         self._timeout = check_timeout(timeout)
         self._token = token
         tls = client_tls(ca_certificate, client_certificate, client_key)
@@ -125,11 +125,7 @@ class Endpoint:
             response = connection.getresponse()
             data = response.read()
         except (OSError, http.client.HTTPException) as error:
-            raise IngotError(
-                ErrorCode.UNAVAILABLE,
-                f"the service at {self.address} cannot be reached ({error})",
-                remedy="Start it with `ingot up`, or set INGOT_RUNTIME_HTTP_ADDRESS to where it runs.",
-            ) from error
+            raise unreachable(self.address, str(error), "INGOT_RUNTIME_HTTP_ADDRESS") from error
         finally:
             connection.close()
         if response.status != 200:

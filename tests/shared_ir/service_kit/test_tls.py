@@ -2,35 +2,15 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ingot.channel import open_channel
 from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.tls import ClientTls, TlsFiles, authorities, client_tls, tls_files
-
-
-def pair(folder: Path, name: str, password: bytes = b"") -> tuple[Path, Path]:
-    """Files of a certificate for localhost that signed itself, and of its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    start = datetime.now() - timedelta(days=1)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(start).not_valid_after(start + timedelta(days=9))
-    certificate = builder.sign(key, hashes.SHA256())
-    secret = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    encoding = serialization.Encoding.PEM
-    files = folder / f"{name}.crt", folder / f"{name}.key"
-    files[0].write_bytes(certificate.public_bytes(encoding))
-    files[1].write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, secret))
-    return files
+from tests.services.certificates import pair
 
 
 def test_what_fits_is_taken(tmp_path: Path) -> None:
