@@ -141,6 +141,8 @@ def decode_error(address: str, error: Any) -> IngotError:
     status, details = error.code(), str(error.details() or "")
     if status is grpc.StatusCode.UNAVAILABLE:
         return unreachable(address, details, "INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS")
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return late(address, details)
     remedy = (
         "Set INGOT_TOKEN or INGOT_TOKEN_FILE to the service's token."
         if status is grpc.StatusCode.UNAUTHENTICATED
@@ -162,4 +164,13 @@ def unreachable(address: str, reason: str, variables: str) -> IngotError:
         remedy = f"{remedy} {_PERHAPS_TLS}"
     return IngotError(
         ErrorCode.UNAVAILABLE, f"the service at {address} cannot be reached ({reason[:200]})", remedy=remedy
+    )
+
+
+def late(address: str, reason: str) -> IngotError:
+    """The error of a call that the client gave no more time."""
+    return IngotError(
+        ErrorCode.DEADLINE_EXCEEDED,
+        f"the service at {address} did not answer in time ({reason[:200]})",
+        remedy="Try again, or give the call more time; the log of the service says what it waits for.",
     )

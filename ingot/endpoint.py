@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.channel import authorization, call, check_timeout, open_channel, server_address, unreachable
+from ingot.channel import authorization, call, check_timeout, late, open_channel, server_address, unreachable
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
 from shared_ir.arrays import storage_dtype
@@ -28,6 +28,7 @@ from shared_ir.wire.names import DTYPES
 Array = NDArray[Any]
 
 _DTYPES = {name: storage_dtype(dtype) for name, dtype in DTYPES.items()}
+_VARIABLE = "INGOT_RUNTIME_HTTP_ADDRESS"
 _JSON_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -121,11 +122,17 @@ class Endpoint:
         headers = {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(json_length)} if body else {}
         headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
+            connection.connect()
+        except OSError as error:
+            raise unreachable(self.address, str(error), _VARIABLE) from error
+        try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             data = response.read()
+        except TimeoutError as error:
+            raise late(self.address, str(error)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise unreachable(self.address, str(error), "INGOT_RUNTIME_HTTP_ADDRESS") from error
+            raise unreachable(self.address, str(error), _VARIABLE) from error
         finally:
             connection.close()
         if response.status != 200:

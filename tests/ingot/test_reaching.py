@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.server
+import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
@@ -75,6 +76,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Pat
 @contextmanager
 def listening(protocol: str, tls: TlsFiles | None) -> Iterator[str]:
     """The address of a server that answers nothing, and asks for certificates."""
+    if protocol == "silent":
+        with socket.create_server(("localhost", 0)) as silent:
+            yield f"localhost:{silent.getsockname()[1]}"
+        return
     if protocol == "http":
         server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), http.server.BaseHTTPRequestHandler)
         if tls is not None:
@@ -133,3 +138,11 @@ def test_where_nobody_listens_there_is_no_word_of_it(protocol: str) -> None:
 def test_the_certificates_of_these_tests_are_as_they_say(files: dict[str, tuple[Path, Path]]) -> None:
     for certificate, key in files.values():
         assert isinstance(ClientTls(certificate, certificate, key).context(), ssl.SSLContext)
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http", "compiler"])
+def test_a_service_that_does_not_answer_is_late(protocol: str) -> None:
+    with listening("silent", None) as address, pytest.raises(IngotError, match="did not answer in time") as caught:
+        asked(MAKERS[protocol](address, timeout=0.3))
+    assert caught.value.code is ErrorCode.DEADLINE_EXCEEDED
+    assert caught.value.remedy
