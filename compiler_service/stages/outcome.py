@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -20,6 +21,7 @@ NO_SPACE = 75
 """Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h."""
 MOST_RESULT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 100_000
+_SMALLER = "Compile a smaller model, or give the machine or its cgroup more memory."
 
 
 class StageError(IngotError):
@@ -76,17 +78,25 @@ def refuse_odd_files(work: Path) -> None:
             raise _senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
 
 
-def how_it_died(status: int, seconds: float, file_size: int) -> IngotError:
-    """The error of a process that ended with ``status`` (negative: by a signal) under these limits."""
+def killed_for_memory() -> int | None:
+    """How many processes the kernel has ended for want of memory, of the machine or of a cgroup; None where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return None
+
+
+def how_it_died(status: int, seconds: float, file_size: int, killed: int | None = None) -> IngotError:
+    """The error of a process that ended with ``status`` (negative: by a signal) under these limits.
+
+    Args:
+        killed: :func:`killed_for_memory` from before it began.
+    """
     if status == -signal.SIGXCPU:
         return exceeded("time", f"{seconds:g} seconds")
     if status == -signal.SIGKILL:
-        return IngotError(
-            ErrorCode.STAGE_KILLED,
-            "the process of the stage was killed",
-            received="SIGKILL, which the service did not send",
-            remedy="The kernel does so when the machine or its cgroup has no memory left: compile a smaller model or give it more.",
-        )
+        return _was_killed(killed, killed_for_memory())
     if status == NO_SPACE:
         return IngotError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
@@ -103,6 +113,24 @@ def how_it_died(status: int, seconds: float, file_size: int) -> IngotError:
         ErrorCode.COMPILER_FAULT,
         f"the compiler died with {how}",
         remedy="Please report this with the job's log; compiling at a lower opt_level may avoid it.",
+    )
+
+
+def _was_killed(before: int | None, now: int | None) -> IngotError:
+    """NOTE: who sent a signal is not said. That a program ended itself so cannot be told from that somebody else did."""
+    if before is None or now is None:
+        remedy = f"Perhaps the kernel did so, for want of memory, or somebody else, or it did so itself. {_SMALLER}"
+    elif now > before:
+        remedy = f"The kernel ended processes for want of memory meanwhile. {_SMALLER}"
+    else:
+        remedy = (
+            "The kernel ended nobody for want of memory meanwhile: it did so itself, or somebody on the machine did."
+        )
+    return IngotError(
+        ErrorCode.STAGE_KILLED,
+        "the process of the stage was killed",
+        received="SIGKILL, which the service did not send",
+        remedy=remedy,
     )
 
 
