@@ -8,6 +8,7 @@ import os
 import signal
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +16,15 @@ from compiler_service.boundary.launch import REFUSED
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.status import visible
 
 RESULT_FILE = "result.json"
 NO_SPACE = 75
 """Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h."""
 MOST_RESULT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 100_000
+_MOST_TEXT_BYTES = 4000
+"""Of each text of an error."""
 _SMALLER = "Compile a smaller model, or give the machine or its cgroup more memory."
 
 
@@ -41,11 +45,7 @@ def read_result(work: Path) -> Mapping[str, Any]:
         raise _senseless("there is no answer, or one that is too long")
     try:
         answer = json.loads(path.read_bytes())
-        error = (
-            StageError.from_dict({**answer["error"], "code": ErrorCode(answer["error"]["code"])})
-            if "error" in answer
-            else None
-        )
+        error = _bounded({**answer["error"], "code": ErrorCode(answer["error"]["code"])}) if "error" in answer else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
         raise _senseless(type(fault).__name__) from fault
     if error is not None:
@@ -53,6 +53,13 @@ def read_result(work: Path) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise _senseless("not an object")
     return answer
+
+
+def _bounded(data: Mapping[str, Any]) -> StageError:
+    """NOTE: the record of the job keeps it, and everyone who lists jobs gets it."""
+    found = StageError.from_dict(dict(data))
+    texts = {own.name: getattr(found, own.name) for own in fields(found) if own.name != "code"}
+    return replace(found, **{name: visible(text, _MOST_TEXT_BYTES) for name, text in texts.items()})
 
 
 def read_compiled(directory: Path) -> Artifact:

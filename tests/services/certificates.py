@@ -11,11 +11,17 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 
-def pair(folder: Path, name: str, password: bytes = b"", lasts: timedelta = timedelta(days=9)) -> tuple[Path, Path]:
-    """Files of a certificate for localhost that signed itself a day ago, and of its key."""
+def pair(
+    folder: Path,
+    name: str,
+    password: bytes = b"",
+    lasts: timedelta = timedelta(days=9),
+    starts: timedelta = timedelta(days=-1),
+) -> tuple[Path, Path]:
+    """Files of a certificate for localhost that signed itself, by default a day ago, and of its key."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    start = datetime.now() - timedelta(days=1)
+    start = datetime.now() + starts
     builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
     builder = builder.serial_number(1).not_valid_before(start).not_valid_after(start + lasts)
     builder = builder.add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)

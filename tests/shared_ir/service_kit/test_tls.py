@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -74,3 +75,24 @@ def test_a_client_certificate_comes_with_its_key(tmp_path: Path) -> None:
         ClientTls(certificate, certificate, pair(tmp_path, "b")[1]).grpc_credentials()
     assert client_tls(None, "", None) is None
     assert client_tls(None, certificate, key) == ClientTls(None, certificate, key)
+
+
+def test_what_an_operator_should_know_is_said_once_at_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = pair(tmp_path, "good")
+    assert tls_files(str(good[0]), str(good[1]), "") is not None
+    assert not caplog.records
+    expired = pair(tmp_path, "expired", lasts=timedelta(hours=1))
+    early = pair(tmp_path, "early", lasts=timedelta(days=9), starts=timedelta(days=1))
+    for certificate, key in (expired, early):
+        caplog.clear()
+        assert tls_files(str(certificate), str(key), "") is not None
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert str(certificate) in record.message
+    caplog.clear()
+    for mode in (0o666, 0o604, 0o602):
+        good[1].chmod(mode)
+        tls_files(str(good[0]), str(good[1]), "")
+    assert [str(good[1]) in record.message for record in caplog.records] == [True] * 3
+    good[1].chmod(0o640)  # a group may be given it, as Kubernetes does
+    assert TlsFiles(*good).doubts() == []
