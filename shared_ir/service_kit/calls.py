@@ -113,12 +113,9 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         if kept is None or kept.handler is not handler:
             kept = self._handlers[method] = _Guarded(self, self._lane_of(method), method, handler)
         lane = kept.lane
-        with self._lock:
-            if lane.waiting >= lane.most_waiting:
-                return _CROWDED
-            lane.waiting += 1
-            is_short = lane.is_short
-        if is_short:
+        if lane.waiting >= lane.most_waiting:
+            return _CROWDED
+        if lane.will_be_short:
             self._wake.set()
         return kept.replacement
 
@@ -126,7 +123,6 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         """A call that has its thread."""
         call = Call(lane, context, self.room)
         with self._lock:
-            lane.waiting -= 1
             lane.running.add(call)
             self._lanes.add(lane)
             self._calls.add(call)

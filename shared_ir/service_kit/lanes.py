@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import enum
 import functools
+import threading
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.arrivals import connection_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
 
+T = TypeVar("T")
 CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""
 _SLOWEST_READER = 64 * 1024
@@ -81,6 +84,31 @@ class Call:
         self.guest.leave()
 
 
+class Threads(ThreadPoolExecutor):
+    """Knows how many calls wait for one of them, whatever becomes of a call on its way here and afterwards."""
+
+    def __init__(self, threads: int, thread_name_prefix: str) -> None:
+        super().__init__(threads, thread_name_prefix)
+        self._count = threading.Lock()
+        self.waiting = 0
+
+    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        self._add(1)
+        try:
+            return super().submit(self._begin, fn, *args, **kwargs)
+        except RuntimeError:  # the server has stopped
+            self._add(-1)
+            raise
+
+    def _begin(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
+        self._add(-1)
+        return fn(*args, **kwargs)
+
+    def _add(self, number: int) -> None:
+        with self._count:
+            self.waiting += number
+
+
 class Lane:
     """Threads for calls of a kind, which calls of other kinds cannot take.
 
@@ -94,13 +122,21 @@ class Lane:
         self.threads = threads
         self.most_waiting = most_waiting or _MOST_WAITING * threads
         self.grace = grace
-        self.waiting = 0
         self.running: set[Call] = set()
-        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=f"grpc-{name}")
+        self.executor = Threads(threads, thread_name_prefix=f"grpc-{name}")
+
+    @property
+    def waiting(self) -> int:
+        return self.executor.waiting
 
     @property
     def is_short(self) -> bool:
         return self.waiting > 0 and len(self.running) + self.waiting > self.threads
+
+    @property
+    def will_be_short(self) -> bool:
+        """With one call more."""
+        return len(self.running) + self.waiting >= self.threads
 
     def victims(self, now: float) -> list[Call]:
         """Whose threads others get: of the peer that has most, those whose clients let us wait for longest."""

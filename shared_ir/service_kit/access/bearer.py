@@ -33,17 +33,16 @@ class AccessInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # no
     def intercept_service(
         self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
     ) -> Any:
-        handler = continuation(handler_call_details)
         method = handler_call_details.method
-        if handler is None or method.startswith(_OPEN_SERVICES):
-            return handler
+        if method.startswith(_OPEN_SERVICES):
+            return continuation(handler_call_details)
         try:
             header = dict(handler_call_details.invocation_metadata or ()).get(HEADER)
             self._gate.caller(header).require(*self._scopes_of(method))
         except IngotError as error:
             # NOTE: a handler of streams is called before the first message is read; a message may be large, or never come.
             return grpc.stream_stream_rpc_method_handler(_refusal(error, method))
-        return handler
+        return continuation(handler_call_details)
 
 
 def _refusal(error: IngotError, method: str) -> Callable[[Any, grpc.ServicerContext], None]:

@@ -86,7 +86,7 @@ def test_without_an_emulator_a_job_that_requires_it_fails(running: Installation,
         job = order(client, "required", 3.0, "required")
         assert (job.state, job.error.code) == (pb.JOB_STATE_FAILED, "NOT_VERIFIED"), told(running)
         assert job.error.blame == pb.BLAME_USER
-        assert "has no qemu-aarch64" in job.error.message
+        assert "no worker that verifies can run code for aarch64-linux-gnu" in job.error.message
         assert not is_published(client, "required")
 
 

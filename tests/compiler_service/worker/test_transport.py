@@ -42,14 +42,13 @@ def test_pauses_between_tries_to_connect_do_not_grow_without_end(
 
 
 def test_a_message_whose_end_redis_was_not_told_takes_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    redis = OwnRedis(tmp_path)
     monkeypatch.setattr("kombu.transport.TRANSPORT_ALIASES", dict(transport.TRANSPORT_ALIASES))
     monkeypatch.setattr("kombu.transport._transport_cache", {})
     install()
-    app = make_app(Settings(redis_url=redis.url))
-    CeleryQueue(app).send(JobStage.INGEST, "j1", -1)
-    with app.connection_for_read() as connection:
-        channel = connection.channel()
+    with OwnRedis(tmp_path) as redis:
+        app = make_app(Settings(redis_url=redis.url))
+        CeleryQueue(app).send(JobStage.INGEST, "j1", -1)
+        channel = app.connection_for_read().channel()
         channel.basic_qos(0, 1, False)
         message = channel.basic_get("ingot")
         assert not channel.qos.can_consume()
@@ -61,8 +60,7 @@ def test_a_message_whose_end_redis_was_not_told_takes_no_place(tmp_path: Path, m
 
 def test_a_worker_whose_only_slot_was_taken_goes_on_when_redis_is_back(tmp_path: Path) -> None:
     """It is the same worker, which has not started anew."""
-    redis = OwnRedis(tmp_path)
-    with installation(tmp_path / "home", INGOT_REDIS_URL=redis.url) as running:
+    with OwnRedis(tmp_path) as redis, installation(tmp_path / "home", INGOT_REDIS_URL=redis.url) as running:
         running.start_server()
         worker, client = running.start_worker(INGOT_WORKERS="1"), running.client()
         job = client.compile({"name": "long", "seconds": 1000}, "long")

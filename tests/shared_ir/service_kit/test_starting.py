@@ -59,7 +59,7 @@ def test_options_have_the_ranges_of_settings(
 ) -> None:
     """They stand for settings; gRPC takes port 70000, and listens on another."""
     for step in ("prepare_process", "start_log", "start_tracing"):  # of a process of its own
-        monkeypatch.setattr(server, step, lambda *_: None)
+        monkeypatch.setattr(server, step, lambda *_, **__: None)
     monkeypatch.setattr(server, "serve", lambda *_: 0)
     for name in [name for name in os.environ if name.startswith("INGOT_")]:
         monkeypatch.delenv(name)
