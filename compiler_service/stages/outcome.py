@@ -8,7 +8,7 @@ import os
 import signal
 import stat
 from collections.abc import Iterator, Mapping
-from dataclasses import fields, replace
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,8 @@ def read_result(work: Path) -> Mapping[str, Any]:
 def _bounded(data: Mapping[str, Any]) -> StageError:
     """NOTE: the record of the job keeps it, and everyone who lists jobs gets it."""
     found = StageError.from_dict(dict(data))
-    texts = {own.name: getattr(found, own.name) for own in fields(found) if own.name != "code"}
-    return replace(found, **{name: visible(text, _MOST_TEXT_BYTES) for name, text in texts.items()})
+    names = (own.name for own in fields(found) if own.name != "code")
+    return StageError(found.code, **{name: visible(getattr(found, name), _MOST_TEXT_BYTES) for name in names})
 
 
 def read_compiled(directory: Path) -> Artifact:

@@ -106,10 +106,22 @@ def test_metrics_go_on(store: JobStore) -> None:
     assert next(wanted).samples[0].value == 2
 
 
-EVENTS = [
-    {"kind": "progress", "target": "", "data": json.dumps(data)}
-    for data in ({"done": 1 << 63}, {"done": "x"}, {"more": 1}, {"stage": 3}, {"eta_seconds": []}, [], 3, None)
-] + [{"kind": "log", "target": "", "data": "{"}, {"kind": "log"}, {"data": "{}"}, {"x": "y"}]
+ODD_DATA: tuple[Any, ...] = (
+    {"done": 1 << 63},
+    {"done": "x"},
+    {"more": 1},
+    {"stage": 3},
+    {"eta_seconds": []},
+    [],
+    3,
+    None,
+)
+EVENTS: list[dict[str, str]] = [{"kind": "progress", "target": "", "data": json.dumps(data)} for data in ODD_DATA] + [
+    {"kind": "log", "target": "", "data": "{"},
+    {"kind": "log"},
+    {"data": "{}"},
+    {"x": "y"},
+]
 
 
 @pytest.mark.parametrize("fields", EVENTS, ids=json.dumps)
@@ -129,9 +141,13 @@ def test_whatever_an_event_says_those_behind_it_are_told(fields: dict[str, str],
     hub.stop()
 
 
+def broken(message: Any) -> bool:
+    raise ValueError(type(message).__name__)
+
+
 def test_who_cannot_be_told_is_told_that_it_ended(store: JobStore) -> None:
     outlet = Taken()
-    outlet.send = lambda message: 1 // 0  # type: ignore[method-assign,assignment]
+    outlet.send = broken  # type: ignore[method-assign]
     hub = Watching(store, store.get, 10)
     hub.add("good", "", _JobListener(outlet))  # type: ignore[arg-type]
     wait_until(lambda: outlet.has_ended, 20)

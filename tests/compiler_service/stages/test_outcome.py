@@ -97,6 +97,9 @@ def test_answers_and_errors_come_through(tmp_path: Path) -> None:
     assert caught.value.to_dict() == error.to_dict()
 
 
+ODD_COUNTS: tuple[Any, ...] = (-1, 1 << 31, 1 << 63, 10**400, True, None, 0.5, float("nan"), float("inf"), [], {})
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -107,7 +110,7 @@ def test_answers_and_errors_come_through(tmp_path: Path) -> None:
         *(
             json.dumps({"stage": "s", "done": 1, "total": 2, "message": "m", field: value}).encode()
             for field in ("done", "total")
-            for value in (-1, 1 << 31, 1 << 63, 10**400, True, None, 0.5, float("nan"), float("inf"), [], {})
+            for value in ODD_COUNTS
         ),
         b'{"stage": "%s", "done": 1, "total": 2, "message": "m"}' % (b"s" * 101),
         b"[" * 3000,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -250,7 +250,7 @@ def test_what_was_written_lately_is_not_deleted_as_unused(store: ObjectStore) ->
     assert not store.delete_unused("x", time.time() + 60)
 
 
-OPERATIONS = {
+OPERATIONS: dict[str, Callable[[ObjectStore], object]] = {
     "get": lambda store: store.get("a/b"),
     "put": lambda store: store.put("a/b", b"x"),
     "size": lambda store: store.size("a/b"),
