@@ -105,7 +105,7 @@ def _run(
     killed = killed_for_memory()
     status = _attend(work, lines)
     if status:
-        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed)
+        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, required=bool(required))
     try:
         return read_result(work)
     except StageError as error:

@@ -94,11 +94,14 @@ def killed_for_memory() -> int | None:
     return None
 
 
-def how_it_died(status: int, seconds: float, file_size: int, killed: int | None = None) -> IngotError:
+def how_it_died(
+    status: int, seconds: float, file_size: int, killed: int | None = None, *, required: bool = True
+) -> IngotError:
     """The error of a process that ended with ``status`` (negative: by a signal) under these limits.
 
     Args:
         killed: :func:`killed_for_memory` from before it began.
+        required: parts of the boundary may be missing that must be there; else the status for that is one of its own.
     """
     if status == -signal.SIGXCPU:
         return exceeded("time", f"{seconds:g} seconds")
@@ -108,7 +111,7 @@ def how_it_died(status: int, seconds: float, file_size: int, killed: int | None 
         return IngotError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
-    if status == REFUSED:
+    if status == REFUSED and required:
         return IngotError(
             ErrorCode.UNAVAILABLE,
             "a part of the boundary around compilations is missing, and INGOT_SANDBOX requires it",

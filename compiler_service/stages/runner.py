@@ -137,7 +137,7 @@ class StageRunner:
             raise exceeded("time", f"{self.limits.seconds:g} seconds")
         if process.returncode:
             own = self.limits
-            raise how_it_died(process.returncode, own.seconds, own.file_size, killed)
+            raise how_it_died(process.returncode, own.seconds, own.file_size, killed, required=bool(self.required))
         return read_result(work)
 
     def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:

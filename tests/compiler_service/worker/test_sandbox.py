@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from compiler_service.boundary.launch import REFUSED
 from compiler_service.stages.outcome import _was_killed, killed_for_memory
 from compiler_service.stages.runner import StageLimits, StageRunner, StoppedError
 from shared_ir.artifact.exchange import read_artifact
@@ -72,7 +73,7 @@ def test_failures_are_typed(tmp_path: Path, how: str, code: ErrorCode, text: str
     assert caught.value.remedy or how == "error"
 
 
-@pytest.mark.parametrize("status", [1, 3, 127, 128, 129, 128 + 9, 128 + 24, 128 + 25, 255])
+@pytest.mark.parametrize("status", [1, 3, REFUSED, 127, 128, 129, 128 + 9, 128 + 24, 128 + 25, 255])
 def test_a_status_is_no_signal(tmp_path: Path, status: int) -> None:
     with pytest.raises(IngotError, match="exit status") as caught:
         build(tmp_path, {"do": "leave", "status": status})
