@@ -1,10 +1,14 @@
-"""``/metrics`` of the compiler service. The numbers come from Redis at each scrape, so they cover all workers."""
+"""``/metrics`` of the compiler service. The numbers come from Redis, so they cover all workers."""
 
 from __future__ import annotations
 
+import logging
+import math
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -16,8 +20,23 @@ from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.records import JobState
 from compiler_service.jobs.store import JobStore
 
+_LOG = logging.getLogger(__name__)
+WAIT_SECONDS = 1.0
+"""For Redis, at each scrape."""
+FRESH_SECONDS = 4.0
+"""For so long what Redis said stands for what it would say, where it takes longer than that."""
 STUCK_SECONDS = 60.0
 """After which somebody should look."""
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """What Redis said, and when; nothing of one that is away."""
+
+    metrics: Sequence[Metric] = ()
+    standings: Sequence[Standing] = ()
+    is_up: bool = False
+    at: float = -math.inf
 
 
 class JobMetrics:
@@ -26,21 +45,44 @@ class JobMetrics:
     def __init__(self, store: JobStore, counters: Counters) -> None:
         self._store = store
         self._counters = counters
+        self._lock = threading.Lock()
+        self._seen = _Seen()
+        self._asked: threading.Event | None = None
+        """Set when the question that is under way has been answered."""
 
     def collect(self) -> Iterator[Metric]:
-        """NOTE: without Redis the process still answers, so that the scrape itself tells what is down."""
-        standings = [standing()]
+        """NOTE: without Redis the process still answers, so that the scrape itself tells what is down. One that hangs is waited for
+        no longer than scrapers wait: until the question is answered, what it said last is told, for a while."""
+        seen = self._look()
         up = GaugeMetricFamily("ingot_compiler_queue_up", "1 when the job queue can be reached.")
+        up.add_metric([], float(seen.is_up))
+        yield up
+        yield boundary_gauge([standing(), *seen.standings])
+        yield from seen.metrics
+
+    def _look(self) -> _Seen:
+        with self._lock:
+            asked = self._asked
+            if asked is None:
+                asked = self._asked = threading.Event()
+                threading.Thread(target=self._ask, args=(asked,), name="metrics", daemon=True).start()
+        asked.wait(WAIT_SECONDS)
+        seen = self._seen
+        return seen if time.monotonic() - seen.at < FRESH_SECONDS else _Seen()
+
+    def _ask(self, asked: threading.Event) -> None:
+        seen = _Seen(at=time.monotonic())
         try:
             metrics = [*self._jobs(), *self._totals(), *self._workers()]
-            standings += self._counters.boundaries()
-            up.add_metric([], 1)
+            seen = _Seen(metrics, self._counters.boundaries(), True, time.monotonic())
         except RedisError:
-            metrics = []
-            up.add_metric([], 0)
-        yield up
-        yield boundary_gauge(standings)
-        yield from metrics
+            pass
+        except Exception:  # a record that no release of ours wrote
+            _LOG.exception("the metrics of jobs cannot be read")
+        finally:
+            with self._lock:
+                self._seen, self._asked = seen, None
+            asked.set()
 
     def _jobs(self) -> Iterator[Metric]:
         active = self._store.active()

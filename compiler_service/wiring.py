@@ -6,8 +6,12 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from redis import Redis
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError
+from redis.retry import Retry
 
 from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.emulation import emulator_for
@@ -39,6 +43,8 @@ from shared_ir.storage.traced import traced
 
 _MOST_SECONDS = 30.0
 """For an answer of Redis: longer than any that is waited for, so that one that hangs is one that is away."""
+_CLIENTS_SECONDS = 5.0
+"""The same where clients wait: they are told within seconds, and not when their own time is up."""
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
 """Starts the process of one stage."""
 
@@ -84,12 +90,10 @@ def make_parts(
     for name, place in (("home", settings.home), ("cache_dir", settings.cache)):
         require_writable(place, f"the folder of {variable(name)}")
     require_place(settings.liveness, variable("liveness_file"))
-    redis = Redis.from_url(
-        settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
-    )
+    keys = keys or worker_keys(settings)
+    redis = _redis(settings.redis_url, answers=keys.signer is None)
     memory = Memory(settings.home / MEMORY_FILE)
     store = traced(open_store(settings.store, settings.cache / "objects", SharedMarks(memory, redis)))
-    keys = keys or worker_keys(settings)
     repository = _repository(store, keys, memory, redis)
     sources = SourceStore(store, settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
@@ -98,6 +102,17 @@ def make_parts(
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required, _emulator)
     return Parts(service, counters, repository, sources, tuning, runner, keys, Reproducers(store))
+
+
+def _redis(url: str, *, answers: bool) -> Redis:
+    """``answers``: to clients, who are not kept waiting. A connection that broke is made anew once, which a Redis that is back needs."""
+    common: dict[str, Any] = {"decode_responses": True, "health_check_interval": 30}
+    if not answers:
+        return Redis.from_url(url, socket_timeout=_MOST_SECONDS, **common)
+    once = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))
+    return Redis.from_url(
+        url, socket_timeout=_CLIENTS_SECONDS, socket_connect_timeout=_CLIENTS_SECONDS, retry=once, **common
+    )
 
 
 def _programs() -> tuple[Path, ...]:

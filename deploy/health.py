@@ -18,6 +18,11 @@ def check_grpc(address: str, service: str = "") -> str:
     import grpc
     from grpc_health.v1 import health_pb2, health_pb2_grpc
 
+    port = address.rpartition(":")[2]
+    if not (
+        port.isascii() and port.isdecimal() and 0 < int(port[:9]) < 65536
+    ):  # gRPC takes it, and asks at another port
+        return f"{address} is not host:port"
     request = health_pb2.HealthCheckRequest(service=service)
     with grpc.insecure_channel(address) as channel:
         try:

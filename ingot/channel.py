@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import is_within
+from shared_ir.numerals import is_within, whole_number
+from shared_ir.service_kit.settings import MOST_PORT
 from shared_ir.service_kit.status import attached_error
 from shared_ir.service_kit.tls import ClientTls
 
@@ -34,6 +36,17 @@ _CODES = {
     grpc.StatusCode.UNAUTHENTICATED: ErrorCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED: ErrorCode.PERMISSION_DENIED,
 }
+_NOBODY = re.compile(
+    r"refused|resol[uv]|lookup|getaddrinfo|name or service|no address|timed out|timeout|unreachable|no route|no such file"
+    r"|not known",
+    re.IGNORECASE,
+)
+"""What is said where no connection came about."""
+_PERHAPS_TLS = (
+    "If it runs there, perhaps one side alone speaks TLS (INGOT_CA_CERTIFICATE turns it on here: set it "
+    "for a service with TLS, unset it for one without), or a certificate is not accepted: INGOT_CA_CERTIFICATE must hold the authority "
+    "of the service's, INGOT_CLIENT_CERTIFICATE and INGOT_CLIENT_KEY one that has not expired, of an authority that the service trusts."
+)
 _MOST_SECONDS = 100 * 365 * 24 * 3600.0
 """A hundred years: clocks take more for an error."""
 _T = TypeVar("_T")
@@ -52,12 +65,35 @@ def check_timeout(seconds: float) -> float:
     return seconds
 
 
+def server_address(address: str, name: str = "address") -> str:
+    """``address``, where a server can be at it.
+
+    Args:
+        name: of the argument or variable that holds it.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, not ``host:port``. Resolvers take port 87036 for 21500, and would ask whoever listens there.
+    """
+    host, _, text = address.rpartition(":")
+    port = whole_number(text)
+    if not host or not address.isprintable() or set(host) & set("/@ ") or port is None or not 0 < port <= MOST_PORT:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not the address of a server",
+            field=name,
+            expected=f"host:port, with a port from 1 to {MOST_PORT}",
+            received=address[:100],
+        )
+    return address
+
+
 def open_channel(address: str, tls: ClientTls | None = None) -> grpc.Channel:
     """Plain, or over TLS. Connects at the first call.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, a file cannot be read or does not hold what it should.
+        IngotError: INVALID_ARGUMENT, the address is none, or a file cannot be read or does not hold what it should.
     """
+    server_address(address)
     options = [
         ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
@@ -104,14 +140,37 @@ def decode_error(address: str, error: Any) -> IngotError:
         return attached
     status, details = error.code(), str(error.details() or "")
     if status is grpc.StatusCode.UNAVAILABLE:
-        return IngotError(
-            ErrorCode.UNAVAILABLE,
-            f"the service at {address} cannot be reached ({details[:200]})",
-            remedy="Start it with `ingot up`, or set INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS to where it runs.",
-        )
+        return unreachable(address, details, "INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS")
+    if status is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return late(address, details)
     remedy = (
         "Set INGOT_TOKEN or INGOT_TOKEN_FILE to the service's token."
         if status is grpc.StatusCode.UNAUTHENTICATED
         else ""
     )
     return IngotError(_CODES.get(status, ErrorCode.INTERNAL), details[:1000] or str(status), remedy=remedy)
+
+
+def unreachable(address: str, reason: str, variables: str) -> IngotError:
+    """The error of a service that cannot be asked.
+
+    Args:
+        reason: what the library says of it. Nobody listens, or somebody does with whom no connection can be made: that TLS is
+            the matter is told by neither side in so many words, but only where somebody listens can it be.
+        variables: that say where the service is.
+    """
+    remedy = f"Start it with `ingot up`, or set {variables} to where it runs."
+    if not _NOBODY.search(reason):
+        remedy = f"{remedy} {_PERHAPS_TLS}"
+    return IngotError(
+        ErrorCode.UNAVAILABLE, f"the service at {address} cannot be reached ({reason[:200]})", remedy=remedy
+    )
+
+
+def late(address: str, reason: str) -> IngotError:
+    """The error of a call that the client gave no more time."""
+    return IngotError(
+        ErrorCode.DEADLINE_EXCEEDED,
+        f"the service at {address} did not answer in time ({reason[:200]})",
+        remedy="Try again, or give the call more time; the log of the service says what it waits for.",
+    )

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.channel import authorization, call, check_timeout, open_channel
+from ingot.channel import authorization, call, check_timeout, late, open_channel, server_address, unreachable
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
 from shared_ir.arrays import storage_dtype
@@ -28,6 +28,7 @@ from shared_ir.wire.names import DTYPES
 Array = NDArray[Any]
 
 _DTYPES = {name: storage_dtype(dtype) for name, dtype in DTYPES.items()}
+_VARIABLE = "INGOT_RUNTIME_HTTP_ADDRESS"
 _JSON_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -54,7 +55,7 @@ class Endpoint:
         timeout: float = 60.0,
     ) -> None:
         known = Addresses.find(home_directory())
-        self.address = address or (known.grpc if protocol == "grpc" else known.http)
+        self.address = server_address(address or (known.grpc if protocol == "grpc" else known.http))
         self._timeout = check_timeout(timeout)
         self._token = token
         tls = client_tls(ca_certificate, client_certificate, client_key)
@@ -121,15 +122,17 @@ class Endpoint:
         headers = {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(json_length)} if body else {}
         headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
+            connection.connect()
+        except OSError as error:
+            raise unreachable(self.address, str(error), _VARIABLE) from error
+        try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
             data = response.read()
+        except TimeoutError as error:
+            raise late(self.address, str(error)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise IngotError(
-                ErrorCode.UNAVAILABLE,
-                f"the service at {self.address} cannot be reached ({error})",
-                remedy="Start it with `ingot up`, or set INGOT_RUNTIME_HTTP_ADDRESS to where it runs.",
-            ) from error
+            raise unreachable(self.address, str(error), _VARIABLE) from error
         finally:
             connection.close()
         if response.status != 200:

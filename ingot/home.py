@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
+from ingot.channel import server_address
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_atomically
 
@@ -48,10 +49,10 @@ class Addresses:
         service, ``INGOT_RUNTIME_HTTP_ADDRESS`` its HTTP port.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, the address file is damaged.
+            IngotError: INVALID_ARGUMENT, the address file is damaged, or a variable holds no address.
         """
         given = {
-            name: os.environ[variable]
+            name: server_address(os.environ[variable], variable)
             for name, variable in (
                 ("compiler", "INGOT_COMPILER_ADDRESS"),
                 ("grpc", "INGOT_RUNTIME_ADDRESS"),

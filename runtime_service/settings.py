@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from runtime_service.batching.sequences import SequenceOptions
 from runtime_service.policies import VersionPolicy
+from shared_ir.artifact.published import is_model_name
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
@@ -31,6 +32,7 @@ from shared_ir.service_kit.settings import (
     without_service_links,
 )
 
+EVERY_MODEL = "*"
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
 """Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
@@ -234,6 +236,7 @@ class Settings:
             name, _, policy = item.partition("@")
             if name in found:
                 raise _invalid("models", "each model once", name)
+            _require_model(name, variable("models"))
             found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable"))
         return tuple(found.values())
 
@@ -277,6 +280,7 @@ def _models_file(path: Path) -> dict[str, ModelSettings]:
 
 
 def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
+    _require_model(name, str(path))
     policy = VersionPolicy.parse(str(given.pop("policy", "stable")))
     where = f"{path}: {name}"
     sizes = dict(given.pop("warmup", {}))
@@ -334,6 +338,12 @@ def _sizes(value: object, where: str) -> tuple[int, ...]:
     if not isinstance(value, list):
         raise out_of_range(where, "a list of numbers of rows", str(value)[:40])
     return tuple(sorted({_number(size, (1, MOST_THINGS), where) for size in value}))
+
+
+def _require_model(name: str, where: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming ``where`` it stands: no model can have this name, and it would be waited for in vain."""
+    if name != EVERY_MODEL and not is_model_name(name):
+        raise out_of_range(where, "names of models, or * for every one", repr(name)[:100])
 
 
 def _number(value: object, limits: tuple[int, int], where: str) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Mapping
 from typing import Any
@@ -20,6 +21,7 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.status import cleaned, error_to_pb
 
+_LOG = logging.getLogger(__name__)
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
 
@@ -154,6 +156,16 @@ def job_to_pb(record: JobRecord, left: float | None = None) -> pb.Job:
     return job
 
 
+def listed_job(record: JobRecord) -> pb.Job:
+    """As :func:`job_to_pb`; of a record that no message can hold its id and state, so that it harms no list, and nobody who watches."""
+    try:
+        return job_to_pb(record)
+    except (ValueError, TypeError, OverflowError) as error:
+        _LOG.warning("job %s cannot be shown: %s", record.id, error)
+        unshown = IngotError(ErrorCode.INTERNAL, "the record of this job cannot be shown")
+        return pb.Job(id=record.id, state=_STATES[record.state], error=error_to_pb(unshown))
+
+
 def verification_to_pb(found: Mapping[str, Any]) -> pb.Verification:
     """``found`` is what :func:`compiler_service.compiler.reference.verification.verify` answers."""
     names = ("state", "reason", "oracle", "sizes", "tolerance", "seconds", "oracle_seconds", "ratio", "emulator")
@@ -187,7 +199,7 @@ def event_to_pb(event: Event, record: JobRecord | None) -> pb.JobEvent:
         text, level = cleaned(str(event.data.get("text", ""))), str(event.data.get("level", ""))
         message.log.CopyFrom(pb.LogLine(level=level, text=text, stage=event.stage))
     elif record is not None:
-        message.job.CopyFrom(job_to_pb(record))
+        message.job.CopyFrom(listed_job(record))
     return message
 
 

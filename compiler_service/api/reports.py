@@ -47,8 +47,12 @@ class Reports:
         """``job`` with what the comparison of each finished target came to, as far as that is to be had at once."""
         for target in job.targets:
             found = self._verification(target.artifact_key) if target.state == pb.JOB_STATE_SUCCEEDED else None
-            if found is not None:
+            if found is None:
+                continue
+            try:
                 target.verification.CopyFrom(verification_to_pb(found))
+            except (ValueError, TypeError, LookupError, OverflowError) as error:
+                logger.warning("the report of artifact %s makes no sense: %s", target.artifact_key, error)
         return job
 
     def _verification(self, key: str) -> Mapping[str, Any] | None:

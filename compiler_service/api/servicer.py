@@ -135,7 +135,7 @@ class CompilerServicer(RegistryServicer):
             record = self._jobs.submit(_orderer(caller).order(submission))
             entered.append(record.id)
         say(job=record.id)
-        return pb.CompileResponse(job=converters.job_to_pb(record))
+        return pb.CompileResponse(job=self._reports.verified(converters.job_to_pb(record)))
 
     @answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
@@ -146,7 +146,7 @@ class CompilerServicer(RegistryServicer):
     @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         chosen = converters.job_filter_from_pb(request, Namespace(self._caller(context).namespace).stored(""))
-        size, messages = page_size(request.page_size or request.limit), Messages(converters.job_to_pb)
+        size, messages = page_size(request.page_size or request.limit), Messages(converters.listed_job)
         page = self._pages.page(size, request.page_token, chosen, messages.weigh)
         return pb.ListJobsResponse(jobs=messages.of(page), next_page_token=page.token)
 
@@ -235,7 +235,16 @@ class _JobListener:
         self._outlet = outlet
 
     def tell(self, event: Event, record: JobRecord) -> bool:
-        return self._outlet.send(converters.event_to_pb(event, record))
+        try:
+            message = converters.event_to_pb(event, record)
+        except (
+            ValueError,
+            TypeError,
+            OverflowError,
+        ) as error:  # one that no message can hold: those behind it are told
+            logger.warning("an event of job %s cannot be told: %s", record.id, error)
+            return True
+        return self._outlet.send(message)
 
     def end(self, error: IngotError | None) -> None:
         self._outlet.end(error)

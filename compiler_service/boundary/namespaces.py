@@ -17,6 +17,7 @@ _ALL = _NEW_USER | _NEW_NET | _NEW_PID | _NEW_IPC | _NEW_UTS
 _RESERVED_IDS = 301
 """The kernel takes no smaller bound of process ids; as many are not given again once the ids have gone round."""
 _SIGNAL_OFFSET = 128
+_ODD = 128
 
 
 def why_not_permitted() -> str:
@@ -62,7 +63,7 @@ def be_first() -> None:
     child = os.fork()
     if child == 0:
         return
-    os._exit(_wait_for(child))
+    os._exit(_wait_for(child, odd=_ODD))
 
 
 def stay_outside(*, follows: bool) -> None:
@@ -92,10 +93,16 @@ def _die_of(number: int) -> None:
     os.kill(os.getpid(), number)
 
 
-def _wait_for(child: int) -> int:
-    """Exit status of ``child`` in the manner of a shell; collects whoever else ends meanwhile."""
+def _wait_for(child: int, odd: int = 0) -> int:
+    """Exit status of ``child`` in the manner of a shell; collects whoever else ends meanwhile.
+
+    Args:
+        odd: what stands for statuses of a program that leaves with one which stands for a signal.
+    """
     while True:
         ended, status = os.wait()
         if ended == child:
             code = os.waitstatus_to_exitcode(status)
+            if odd and code > _SIGNAL_OFFSET:
+                return odd
             return code if code >= 0 else _SIGNAL_OFFSET - code

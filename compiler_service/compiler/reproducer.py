@@ -8,6 +8,8 @@ from importlib.metadata import PackageNotFoundError, version
 from compiler_service.compiler.version import compiler_version
 from shared_ir.errors import ErrorCode, IngotError
 
+_WITHOUT = "Until it is mended, compile it in Python with the option disabled_passes=[{0!r}]."
+_NEEDED = "No option leaves this pass out."
 _PARTS = ("llvmlite", "numpy", "onnx")
 
 
@@ -22,14 +24,20 @@ class PassFaultError(IngotError):
     reproducer: str = ""
 
 
-def pass_fault(name: str, called: str, done: list[str], program: str, error: Exception) -> PassFaultError:
-    """The error of pass ``name``, ``called`` so with its options, that broke with ``error`` on ``program``, after the passes ``done``."""
+def pass_fault(
+    name: str, called: str, done: list[str], program: str, error: Exception, *, optional: bool = False
+) -> PassFaultError:
+    """The error of pass ``name``, ``called`` so with its options, that broke with ``error`` on ``program``, after the passes ``done``.
+
+    Args:
+        optional: the option ``disabled_passes`` takes its name. Passes that every program needs, and those of loops, stay.
+    """
     before = f" after {', '.join(done)}" if done else ""
     fault = PassFaultError(
         ErrorCode.COMPILER_FAULT,
         f"pass {name!r} failed{before}: {type(error).__name__}: {error}",
         field=name,
-        remedy=f"Disable the pass {name!r} to go on without it, and report the model.",
+        remedy=f"Report the model. {_WITHOUT.format(name) if optional else _NEEDED}",
     )
     said = " ".join(f"{fault.message}".split())
     fault.reproducer = (

@@ -42,6 +42,8 @@ _FRESH_SECONDS = 120.0
 _NOTED_SECONDS = 4 * _FRESH_SECONDS
 _TAKEN = "writes"
 _LOOK_SECONDS = 1
+_LEAST_SECONDS = 0.01
+"""Redis takes less for none at all, and waits for good."""
 _ANSWER_SECONDS = 60
 
 Write = Callable[..., Any]
@@ -84,7 +86,7 @@ class OrderedWrites:
         packet = json.dumps({"order": text, "key": signature.key_id, "seal": signature.value})
         self.redis.rpush(_WRITES, packet)
         until = time.monotonic() + seconds
-        while (found := self.redis.blpop([_answer_key(order["id"])], timeout=self.seconds)) is None:
+        while (found := self._answer(_answer_key(order["id"]))) is None:
             taken = not self.redis.lrem(_WRITES, 1, packet)
             if taken and time.monotonic() < until:
                 continue
@@ -97,6 +99,15 @@ class OrderedWrites:
         if answer.get("error"):
             raise IngotError.from_dict(answer["error"])
         return answer.get("result")
+
+    def _answer(self, key: str) -> Any:
+        """What :meth:`redis.Redis.blpop` has; asked for in pieces, so that a Redis that hangs is missed before all time is up."""
+        until = time.monotonic() + self.seconds
+        while (left := until - time.monotonic()) > 0:
+            found = self.redis.blpop([key], timeout=max(_LEAST_SECONDS, min(left, _LOOK_SECONDS)))
+            if found is not None:
+                return found
+        return None
 
 
 class Clerk:

@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler_service.jobs.records import TARGET_STAGES, JobRecord, JobStage, JobState, Source, TargetRecord
 from shared_ir.errors import IngotError
+from shared_ir.numerals import whole_number
 
 SECONDS = "seconds."
 """Prefix of the fields that hold seconds by stage."""
@@ -86,13 +87,18 @@ def _target(fields: Mapping[str, str], prefix: str, fixed: Mapping[str, Any]) ->
         spec=fixed["spec"],
         request_key=fixed["request_key"],
         state=JobState(fields[f"{prefix}state"]),
-        done=int(fields[f"{prefix}done"]),
-        total=int(fields[f"{prefix}total"]),
+        done=_steps(fields[f"{prefix}done"]),
+        total=_steps(fields[f"{prefix}total"]),
         artifact_key=fields[f"{prefix}artifact_key"],
         cache_hit=fields[f"{prefix}cache_hit"] == "1",
         follows=fields[f"{prefix}follows"],
         **_progress(fields, prefix),
     )
+
+
+def _steps(text: str) -> int:
+    """0 for what no message could hold."""
+    return whole_number(text) or 0
 
 
 def _progress(fields: Mapping[str, str], prefix: str) -> dict[str, Any]:

@@ -8,6 +8,12 @@ from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
 
+_REPLACED = (
+    "Perhaps the compiler was updated beneath a worker that runs: start the workers again, then submit the job again. "
+    "If it happens again, report the model."
+)
+_FOREIGN = "Submit the job again. If it happens again, somebody else writes to the queue or the store."
+
 
 def require_made_for(record: JobRecord, number: int, manifest: Manifest, key: str = "") -> None:
     """What is about to be signed or published must be what target ``number`` of a job asked for, made by nobody else's order.
@@ -15,7 +21,7 @@ def require_made_for(record: JobRecord, number: int, manifest: Manifest, key: st
     Where the ``key`` that follows from all that it was made with is known, it must have that one too.
 
     Raises:
-        IngotError: COMPILER_FAULT.
+        IngotError: INTERNAL; the compiler is not at fault: somebody wrote to the queue, to the store, or to the installed files.
     """
     target = target_from_dict(record.targets[number].spec)
     wanted = {
@@ -31,10 +37,10 @@ def require_made_for(record: JobRecord, number: int, manifest: Manifest, key: st
     wrong = [name for name, value in wanted.items() if canonical_json(found[name]) != canonical_json(value)]
     if wrong:
         raise IngotError(
-            ErrorCode.COMPILER_FAULT,
+            ErrorCode.INTERNAL,
             "an artifact is not of what the job asked for",
             field=", ".join(wrong),
             expected=str([wanted[name] for name in wrong])[:200],
             received=str([found[name] for name in wrong])[:200],
-            remedy="Submit the job again. If it happens again, somebody writes to the queue or the store.",
+            remedy=_REPLACED if wrong == ["key"] else _FOREIGN,
         )

@@ -137,7 +137,8 @@ class JobStore:
                 found.append(self._proven(job, fields))
             except IngotError as error:
                 _LOG.warning("job %s is not taken: %s", job, error)
-                gone.append(job)
+                if error.code is not ErrorCode.INTERNAL:  # a later version may know what it says
+                    gone.append(job)
         if gone:
             self.redis.zrem("ingot:jobs", *gone)
             self.redis.zrem("ingot:active", *gone)
@@ -285,16 +286,14 @@ class JobStore:
         return [_unpacked(packed) or fields or {} for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
 
     def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
-        """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
+        """Raises IngotError ARTIFACT_UNTRUSTED: somebody else wrote it, it makes no sense, or it is that of another id."""
         if self._seal is not None:
             self._seal.check(fields)
         try:
             record = decode(fields)
-        except (KeyError, ValueError, TypeError, AttributeError) as error:
-            message = "the record of a job in Redis makes no sense"
-            raise IngotError(
-                ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=str(error)[:200]
-            ) from error
+        except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
+            message, received = "the record of a job in Redis makes no sense", f"{type(error).__name__}: {error}"[:200]
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=received) from error
         if record.id != job:
             message = "a job lies under the id of another"
             raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, expected=job[:100], received=record.id[:100])
@@ -315,9 +314,12 @@ def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 def _event(sequence: str, fields: Mapping[str, str]) -> Event:
-    seconds = int(sequence.split("-")[0]) / 1000
-    data, stage = json.loads(fields["data"]), fields.get("stage", "")
-    return Event(fields["kind"], fields["target"], data, sequence, seconds or time.time(), stage)
+    seconds = int(sequence.split("-")[0]) / 1000 or time.time()
+    try:
+        data, stage = dict(json.loads(fields["data"])), fields.get("stage", "")
+        return Event(fields["kind"], fields["target"], data, sequence, seconds, stage)
+    except (ValueError, LookupError, TypeError, RecursionError):  # those behind it are told all the same
+        return Event("unreadable", "", {}, sequence, seconds)
 
 
 def _of_its_kind(answer: Any) -> Any:

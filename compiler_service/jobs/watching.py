@@ -19,6 +19,7 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.status import internal
 
 _LOG = logging.getLogger(__name__)
 _TELLERS = 16
@@ -247,10 +248,10 @@ class Watching:
         try:
             while self._tell_next(watcher):
                 pass
-        except Exception:  # of one watcher: the others go on
+        except Exception as error:  # of one watcher: the others go on, and it does not come again for the same
             _LOG.exception("a watcher of job %s cannot be told", watcher.job)
-            watcher.listener.cancel()
             self.remove(watcher)
+            watcher.listener.end(internal(error))
 
     def _tell_next(self, watcher: Watcher) -> bool:
         """Whether there may be more to tell."""

@@ -27,7 +27,7 @@ from compiler_service.compiler.progress import Progress, silent
 from compiler_service.stages.attend import attend
 from compiler_service.stages.kept import start_child
 from compiler_service.stages.messages import MOST_LINES, Lines
-from compiler_service.stages.outcome import StageError, how_it_died, read_compiled, read_result
+from compiler_service.stages.outcome import StageError, how_it_died, killed_for_memory, read_compiled, read_result
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
 from shared_ir.artifact.value import Artifact
@@ -102,9 +102,10 @@ def _run(
     write_atomically(work / REQUEST_FILE, json.dumps(request).encode())
     write_atomically(work / BOUNDARY_FILE, policy.to_json())
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
+    killed = killed_for_memory()
     status = _attend(work, lines)
     if status:
-        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size)
+        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, required=bool(required))
     try:
         return read_result(work)
     except StageError as error:

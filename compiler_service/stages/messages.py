@@ -7,8 +7,15 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from shared_ir.printable import printable
+
 MOST_LINE_CHARACTERS = 4000
 MOST_LINES = 2000
+MOST_STEPS = (1 << 31) - 1
+MOST_NAME = 100
+"""Characters of the name of what a stage is at."""
+MOST_TEXT = 1000
+"""Characters of what a report says beside it."""
 
 
 class Lines:
@@ -43,9 +50,15 @@ class Lines:
 
 
 def _progress(line: bytes) -> Mapping[str, Any] | None:
-    """The report that ``line`` is; None where it is none."""
+    """The report that ``line`` is; None where it is none. NOTE: JSON has numbers beyond those of messages, and halves of surrogates."""
     with contextlib.suppress(ValueError, RecursionError):
         match json.loads(line):
             case {"stage": str(stage), "done": int(done), "total": int(total), "message": str(text)}:
-                return {"stage": stage, "done": done, "total": total, "message": text}
+                if _is_count(done) and _is_count(total) and len(stage) <= MOST_NAME:
+                    words = {"stage": printable(stage, kept=""), "message": printable(text[:MOST_TEXT], kept="")}
+                    return {**words, "done": done, "total": total}
     return None
+
+
+def _is_count(number: int) -> bool:
+    return not isinstance(number, bool) and 0 <= number <= MOST_STEPS

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
 import stat
 from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +16,16 @@ from compiler_service.boundary.launch import REFUSED
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.status import visible
 
 RESULT_FILE = "result.json"
 NO_SPACE = 75
 """Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h."""
 MOST_RESULT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 100_000
+_MOST_TEXT_BYTES = 4000
+"""Of each text of an error."""
+_SMALLER = "Compile a smaller model, or give the machine or its cgroup more memory."
 
 
 class StageError(IngotError):
@@ -39,11 +45,7 @@ def read_result(work: Path) -> Mapping[str, Any]:
         raise _senseless("there is no answer, or one that is too long")
     try:
         answer = json.loads(path.read_bytes())
-        error = (
-            StageError.from_dict({**answer["error"], "code": ErrorCode(answer["error"]["code"])})
-            if "error" in answer
-            else None
-        )
+        error = _bounded({**answer["error"], "code": ErrorCode(answer["error"]["code"])}) if "error" in answer else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
         raise _senseless(type(fault).__name__) from fault
     if error is not None:
@@ -51,6 +53,13 @@ def read_result(work: Path) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise _senseless("not an object")
     return answer
+
+
+def _bounded(data: Mapping[str, Any]) -> StageError:
+    """NOTE: the record of the job keeps it, and everyone who lists jobs gets it."""
+    found = StageError.from_dict(dict(data))
+    names = (own.name for own in fields(found) if own.name != "code")
+    return StageError(found.code, **{name: visible(getattr(found, name), _MOST_TEXT_BYTES) for name in names})
 
 
 def read_compiled(directory: Path) -> Artifact:
@@ -76,22 +85,33 @@ def refuse_odd_files(work: Path) -> None:
             raise _senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
 
 
-def how_it_died(status: int, seconds: float, file_size: int) -> IngotError:
-    """The error of a process that ended with ``status`` (negative: by a signal) under these limits."""
+def killed_for_memory() -> int | None:
+    """How many processes the kernel has ended for want of memory, of the machine or of a cgroup; None where it does not say."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path("/proc/vmstat").read_text().splitlines():
+            if line.startswith("oom_kill "):
+                return int(line.split()[1])
+    return None
+
+
+def how_it_died(
+    status: int, seconds: float, file_size: int, killed: int | None = None, *, required: bool = True
+) -> IngotError:
+    """The error of a process that ended with ``status`` (negative: by a signal) under these limits.
+
+    Args:
+        killed: :func:`killed_for_memory` from before it began.
+        required: parts of the boundary may be missing that must be there; else the status for that is one of its own.
+    """
     if status == -signal.SIGXCPU:
         return exceeded("time", f"{seconds:g} seconds")
     if status == -signal.SIGKILL:
-        return IngotError(
-            ErrorCode.STAGE_KILLED,
-            "the process of the stage was killed",
-            received="SIGKILL, which the service did not send",
-            remedy="The kernel does so when the machine or its cgroup has no memory left: compile a smaller model or give it more.",
-        )
+        return _was_killed(killed, killed_for_memory())
     if status == NO_SPACE:
         return IngotError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
-    if status == REFUSED:
+    if status == REFUSED and required:
         return IngotError(
             ErrorCode.UNAVAILABLE,
             "a part of the boundary around compilations is missing, and INGOT_SANDBOX requires it",
@@ -103,6 +123,24 @@ def how_it_died(status: int, seconds: float, file_size: int) -> IngotError:
         ErrorCode.COMPILER_FAULT,
         f"the compiler died with {how}",
         remedy="Please report this with the job's log; compiling at a lower opt_level may avoid it.",
+    )
+
+
+def _was_killed(before: int | None, now: int | None) -> IngotError:
+    """NOTE: who sent a signal is not said. That a program ended itself so cannot be told from that somebody else did."""
+    if before is None or now is None:
+        remedy = f"Perhaps the kernel did so, for want of memory, or somebody else, or it did so itself. {_SMALLER}"
+    elif now > before:
+        remedy = f"The kernel ended processes for want of memory meanwhile. {_SMALLER}"
+    else:
+        remedy = (
+            "The kernel ended nobody for want of memory meanwhile: it did so itself, or somebody on the machine did."
+        )
+    return IngotError(
+        ErrorCode.STAGE_KILLED,
+        "the process of the stage was killed",
+        received="SIGKILL, which the service did not send",
+        remedy=remedy,
     )
 
 

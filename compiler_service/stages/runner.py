@@ -22,7 +22,7 @@ from compiler_service.boundary.state import LAUNCH
 from compiler_service.boundary.toolchain import ROOT, toolchain
 from compiler_service.stages.attend import StoppedError, attend
 from compiler_service.stages.messages import Lines
-from compiler_service.stages.outcome import exceeded, how_it_died, read_result
+from compiler_service.stages.outcome import exceeded, how_it_died, killed_for_memory, read_result
 from shared_ir.machine.target import Target, target_from_dict
 from shared_ir.storage.files import write_atomically
 
@@ -107,6 +107,7 @@ class StageRunner:
         """
         document = dict(request) | {"limits": asdict(self.limits)}
         write_atomically(work / REQUEST_FILE, json.dumps(document).encode())
+        killed = killed_for_memory()
         reader, writer = os.pipe()
         write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer).to_json())
         try:
@@ -136,7 +137,7 @@ class StageRunner:
             raise exceeded("time", f"{self.limits.seconds:g} seconds")
         if process.returncode:
             own = self.limits
-            raise how_it_died(process.returncode, own.seconds, own.file_size)
+            raise how_it_died(process.returncode, own.seconds, own.file_size, killed, required=bool(self.required))
         return read_result(work)
 
     def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:

@@ -79,10 +79,13 @@ class SourceStore:
         """Refuse what cannot become a file, before its first byte.
 
         Raises:
-            IngotError: LIMIT_EXCEEDED, INVALID_ARGUMENT.
+            IngotError: LIMIT_EXCEEDED, INVALID_ARGUMENT; INVALID_MODEL, it is empty.
         """
         check_sha256(upload.sha256, "sha256")
-        if upload.size <= 0 or not 0 <= upload.offset <= upload.size:
+        if upload.size == 0:
+            message, remedy = "the file is empty", "Send a model, or a file of its weights."
+            raise IngotError(ErrorCode.INVALID_MODEL, message, field="size", received="0 bytes", remedy=remedy)
+        if upload.size < 0 or not 0 <= upload.offset <= upload.size:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
                 "the declared size or offset of the file makes no sense",

@@ -124,7 +124,7 @@ class StageWorker:
         try:
             record = self._store.get(job)
         except IngotError as error:
-            if error.code is ErrorCode.ARTIFACT_UNTRUSTED:
+            if error.code in (ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.INTERNAL):
                 logger.warning("job %s is not taken: %s", job, error)
                 return Outcome.STOP
             if error.code is ErrorCode.NOT_FOUND:

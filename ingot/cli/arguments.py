@@ -8,8 +8,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
+from ingot.channel import server_address
 from ingot.cli.usage import Parser
-from ingot.cli.values import once, shape
+from ingot.cli.values import checked, once, shape
 from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
@@ -24,7 +25,11 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 
 def add_service(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--address", help="host:port of the service (default: where `ingot up` started it)")
+    parser.add_argument(
+        "--address",
+        type=checked(server_address),
+        help="host:port of the service (default: where `ingot up` started it)",
+    )
     parser.add_argument("--token", help="bearer token (default: INGOT_TOKEN, or what the file INGOT_TOKEN_FILE holds)")
     parser.add_argument("--ca-certificate", type=Path, help="PEM file, turns TLS on (default: INGOT_CA_CERTIFICATE)")
     parser.add_argument(

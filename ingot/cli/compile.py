@@ -149,9 +149,17 @@ def _compile_there(
     show_job(job, output)
     for file in files:
         output.say(f"program: {file}")
-    if not job.labels:
+    if not _is_labelled(client, name, job.version):
         output.note(f"No label points at it yet: `ingot models {name} --set-label stable={job.version}`.")
     return SUCCESS
+
+
+def _is_labelled(client: Client, name: str, version: int) -> bool:
+    """Whether a label points at a version, as far as who asks may know: a hit may be the version that is served already."""
+    try:
+        return version in client.labels(name).values()
+    except IngotError:  # a token that may only compile
+        return True
 
 
 def show_job(job: Job, output: Output) -> None:

@@ -17,11 +17,10 @@ from runtime_service.models.registry import ModelRegistry, VersionState, Version
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
 from runtime_service.policies import Selection
-from runtime_service.settings import ModelSettings
+from runtime_service.settings import EVERY_MODEL, ModelSettings
 from shared_ir.errors import ErrorCode, IngotError
 
 _LOG = logging.getLogger(__name__)
-ANY_MODEL = "*"
 """As a configured name: every model of the store that the policy finds a version of."""
 LONGEST_PAUSE = 300.0
 """Seconds between two attempts to load a version that keeps failing, at most; the first pauses double from 2."""
@@ -60,7 +59,7 @@ class Follower:
         """Follow these models from the next pass on."""
         with self._lock:
             for model in models:
-                if model.name == ANY_MODEL:
+                if model.name == EVERY_MODEL:
                     self._template = model
                 else:
                     self._models[model.name] = model

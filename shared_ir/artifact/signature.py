@@ -71,12 +71,12 @@ class SigningKey:
             data = path.read_bytes()
         except OSError as error:
             raise IngotError(
-                ErrorCode.NOT_FOUND, f"cannot read the signing key: {error.strerror}", field=str(path)
+                ErrorCode.NOT_FOUND, f"cannot read the private key: {error.strerror}", field=str(path)
             ) from error
         if mode & 0o077:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
-                "the signing key may be read by others",
+                "the private key may be read by others",
                 field=str(path),
                 expected="mode 0600",
                 received=f"mode {mode & 0o777:04o}",

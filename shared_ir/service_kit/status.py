@@ -73,6 +73,8 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
 _RETRY = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
 _BLAME = {Blame.USER: pb.BLAME_USER, Blame.SERVICE: pb.BLAME_SERVICE}
 _PLACES = ("INGOT_HOME", "INGOT_CACHE_DIR", "INGOT_TRUST", "INGOT_STORE_URL", "TMPDIR")
+_ADDRESSES = ("INGOT_STORE_URL", "INGOT_REDIS_URL", "AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3")
+"""What services are reached at behind this one."""
 _TEXTS = ("message", "node", "tensor", "field", "expected", "received", "remedy")
 
 
@@ -97,7 +99,9 @@ def _places() -> tuple[tuple[str, str], ...]:
     package = Path(__file__).parents[2]
     found = {str(package): "<ingot>", sys.prefix: "<python>", sys.base_prefix: "<python>", str(Path.home()): "~"}
     found[tempfile.gettempdir()] = "<temporary>"
-    found |= {os.environ[name]: f"<{name}>" for name in _PLACES if os.environ.get(name, "").startswith("/")}
+    own = {name: os.environ.get(name, "") for name in (*_PLACES, *_ADDRESSES)}
+    found |= {own[name]: f"<{name}>" for name in _ADDRESSES if "://" in own[name]}
+    found |= {path: f"<{name}>" for name in _PLACES if (path := own[name].removeprefix("file://")).startswith("/")}
     return tuple(
         sorted(
             ((place, name) for place, name in found.items() if place.count("/") and len(place) > 3),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import ssl
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 import grpc
+from cryptography import x509
 
 from shared_ir.errors import ErrorCode, IngotError
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,6 +24,22 @@ class TlsFiles:
     certificate: Path
     key: Path
     client_ca: Path | None = None
+
+    def doubts(self) -> list[str]:
+        """What an operator should know, and what is no reason not to serve: clocks are wrong at times, secrets mounted as they are."""
+        found = []
+        with contextlib.suppress(OSError, ValueError):  # what cannot be read is refused elsewhere
+            if self.key.stat().st_mode & 0o007:
+                found.append(
+                    f"the TLS key {self.key} may be read or written by everyone on this machine: chmod o= {self.key}"
+                )
+        with contextlib.suppress(OSError, ValueError):
+            for own in x509.load_pem_x509_certificates(self.certificate.read_bytes())[:1]:
+                now = datetime.now(UTC)
+                if not own.not_valid_before_utc <= now <= own.not_valid_after_utc:
+                    valid = f"{own.not_valid_before_utc:%Y-%m-%d %H:%M} to {own.not_valid_after_utc:%Y-%m-%d %H:%M} UTC"
+                    found.append(f"the TLS certificate {self.certificate} is valid from {valid}: clients refuse it now")
+        return found
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
         """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
@@ -53,7 +75,10 @@ def tls_files(certificate: str, key: str, client_ca: str) -> TlsFiles | None:
             expected="a certificate and its key",
             received="one of them, or authorities of clients alone",
         )
-    return TlsFiles(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
+    files = TlsFiles(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
+    for text in files.doubts():
+        _LOG.warning("%s", text)
+    return files
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,10 +68,10 @@ class FileStore:
             with open_regular(self._path(key)) as file:
                 size = os.fstat(file.fileno()).st_size
                 if limit is not None and size > limit:
-                    raise too_large(self.url, key, limit, size)
+                    raise too_large(key, limit, size)
                 return file.read(size)
         except (FileNotFoundError, NotADirectoryError) as error:
-            raise not_found(self.url, key) from error
+            raise not_found(key) from error
 
     def get_tagged(self, key: str, limit: int | None = None) -> tuple[bytes, str]:
         data = self.get(key, limit)
@@ -128,9 +128,9 @@ class FileStore:
     def local_path(self, key: str, limit: int | None = None) -> Path:
         size = self.size(key)
         if size is None:
-            raise not_found(self.url, key)
+            raise not_found(key)
         if limit is not None and size > limit:
-            raise too_large(self.url, key, limit, size)
+            raise too_large(key, limit, size)
         return self._path(key)
 
     def draft(self, key: str) -> Draft:

@@ -141,15 +141,16 @@ def check_key(key: str) -> str:
     return key
 
 
-def too_large(url: str, key: str, limit: int, size: int) -> IngotError:
+def too_large(key: str, limit: int, size: int) -> IngotError:
     return IngotError(
         ErrorCode.LIMIT_EXCEEDED,
-        f"object {key!r} in {url} is larger than it may be",
+        f"object {key!r} of the store is larger than it may be",
         field=key,
         expected=f"at most {limit} bytes",
         received=f"{size} bytes",
     )
 
 
-def not_found(url: str, key: str) -> IngotError:
-    return IngotError(ErrorCode.NOT_FOUND, f"no object {key!r} in {url}", field=key)
+def not_found(key: str) -> IngotError:
+    """NOTE: where the store is, is no business of clients."""
+    return IngotError(ErrorCode.NOT_FOUND, f"no object {key!r} in the store", field=key)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 import obstore
-from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
+from obstore.exceptions import (
+    AlreadyExistsError,
+    BaseError,
+    NotFoundError,
+    PermissionDeniedError,
+    PreconditionError,
+    UnauthenticatedError,
+)
 from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.printable import printable
 from shared_ir.service_kit.access.secret_files import SUFFIX, with_secret_files
 from shared_ir.storage.files import write_temporary
 from shared_ir.storage.parts import PART_BYTES, PartsDraft
@@ -28,6 +38,13 @@ SECRETS = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
     *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CLIENT_SECRET"),
 )
+_LOG = logging.getLogger("ingot.store")
+_QUIET_SECONDS = 10.0
+_MOST_TOLD = 2000
+_REASONS: dict[type[Exception], str] = {
+    PermissionDeniedError: "the store refuses it",
+    UnauthenticatedError: "the store does not take the credentials",
+}
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -83,6 +100,19 @@ class ObjectCache:
                 total -= status.st_size
 
 
+class StoreLog:
+    """What a store answers that clients are not told: its address, its bucket. The same fault is told once in a while."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def tell(self, text: str) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _QUIET_SECONDS
+            _LOG.warning("%s", printable(text, kept="")[:_MOST_TOLD])
+
+
 @dataclass(frozen=True)
 class RemoteStore:
     """A bucket, or a folder in one."""
@@ -90,6 +120,7 @@ class RemoteStore:
     url: str
     store: S3Store | GCSStore | AzureStore
     cache: ObjectCache
+    log: StoreLog = field(default_factory=StoreLog, compare=False)
 
     @classmethod
     def open(cls, url: str, cache: Path, limit: int = CACHE_LIMIT_BYTES) -> RemoteStore:
@@ -149,7 +180,7 @@ class RemoteStore:
         found = self._call(key, obstore.get, self.store, check_key(key))
         size = int(found.meta["size"])
         if limit is not None and size > limit:
-            raise too_large(self.url, key, limit, size)
+            raise too_large(key, limit, size)
         return bytes(self._call(key, lambda: found.bytes())), str(found.meta["e_tag"] or "")
 
     def pieces(self, key: str) -> Iterator[bytes]:
@@ -160,7 +191,7 @@ class RemoteStore:
     def get_range(self, key: str, start: int, length: int) -> bytes:
         size = self.size(key)
         if size is None:
-            raise not_found(self.url, key)
+            raise not_found(key)
         length = min(length, size - start)
         if length <= 0:
             return b""
@@ -214,7 +245,7 @@ class RemoteStore:
         head = self._call(key, obstore.head, self.store, check_key(key))
         size = int(head["size"])
         if limit is not None and size > limit:
-            raise too_large(self.url, key, limit, size)
+            raise too_large(key, limit, size)
         version = head["e_tag"] or f"{head['last_modified']}"
         name = sha256_hex("\0".join((self.url, key, version, str(head["size"]))).encode())
         found = self.cache.find(name)
@@ -222,7 +253,7 @@ class RemoteStore:
             return found
         result = self._call(key, obstore.get, self.store, check_key(key))
         if limit is not None and int(result.meta["size"]) > limit:  # it has changed since
-            raise too_large(self.url, key, limit, int(result.meta["size"]))
+            raise too_large(key, limit, int(result.meta["size"]))
         return self._call(key, lambda: self.cache.add(name, (bytes(chunk) for chunk in result.stream())))
 
     def draft(self, key: str) -> Draft:
@@ -235,12 +266,13 @@ class RemoteStore:
         except (AlreadyExistsError, PreconditionError) as error:
             raise FileExistsError(key) from error
         except (NotFoundError, FileNotFoundError) as error:
-            raise not_found(self.url, key) from error
+            raise not_found(key) from error
         except BaseError as error:
+            self.log.tell(f"{self.url}/{key}: {error}")
             raise IngotError(
                 ErrorCode.UNAVAILABLE,
                 "the object store did not do what it was asked to",
-                field=f"{self.url}/{key}",
-                received=str(error)[:300],
-                remedy="Check the store's address and credentials; try again.",
+                field=key,
+                received=_REASONS.get(type(error), "no answer, or an error of its own"),
+                remedy="Try again; the log of the service says what the store answered.",
             ) from error

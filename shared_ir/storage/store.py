@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
+from shared_ir.storage.faults import file_error
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.mark import Marks, StoreMark
 from shared_ir.storage.protocol import ObjectStore
@@ -30,6 +32,8 @@ def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, 
             raise _bad_url(url)
         if marks is not None:
             root = path.absolute()
+            if begins and (unusable := _unusable(root)) is not None and not marks.mark(root.as_uri()):
+                raise unusable
             return FileStore(root, StoreMark(root, root.as_uri(), marks, begins))
         path.mkdir(parents=True, exist_ok=True)
         return FileStore(path.absolute())
@@ -41,6 +45,18 @@ def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, 
 
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingot" / "objects"
     return RemoteStore.open(url, cache or default)
+
+
+def _unusable(root: Path) -> IngotError | None:
+    """Why no folder can be made at ``root``. NOTE: none is made: the store that is expected there may be away for a while."""
+    existing = next(place for place in (root, *root.parents) if os.path.lexists(place))
+    try:
+        with tempfile.TemporaryDirectory(prefix=".ingot-", dir=existing):
+            return None
+    except OSError as error:
+        found = file_error(OSError(error.errno, error.strerror), "the folder of the store cannot be used", root)
+        passes = found.code in (ErrorCode.DISK_FULL, ErrorCode.UNAVAILABLE)
+        return None if passes else found
 
 
 def _bad_url(url: str) -> IngotError:

@@ -22,9 +22,9 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.telemetry.fields import FIELDS
 from tests.services import odd_things
+from tests.services.certificates import pair
 from tests.services.installation import HERE, ROOT, Client, Installation, wait_until
 from tests.services.redis_server import OwnRedis
-from tests.shared_ir.service_kit.test_tls import pair
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 ALWAYS = {"time", "level", "process", "pid", "logger", "message", *FIELDS}

@@ -16,7 +16,7 @@ import pytest
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from tests.peers import fuzzer
-from tests.shared_ir.service_kit.test_tls import pair
+from tests.services.certificates import pair
 
 pytestmark = pytest.mark.services
 UNLOAD = b"POST /v2/repository/models/scale/unload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"

@@ -23,7 +23,7 @@ from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceService
 from shared_ir.service_kit import health
 from tests.peers import fuzzer
 from tests.runtime_service.toy_models import wait_until
-from tests.shared_ir.service_kit.test_tls import pair
+from tests.services.certificates import pair
 
 pytestmark = pytest.mark.services
 MANY = 3 * 16

@@ -189,3 +189,15 @@ def test_a_control_address_of_this_machine_needs_none(address: str) -> None:
 
 def test_instances_times_threads_stay_within_the_cores() -> None:
     assert [threads_per_instance(8, n) for n in (1, 2, 3, 8, 16)] == [8, 4, 2, 1, 1]
+
+
+@pytest.mark.parametrize("name", ["-7", "a b", "..", "a/b", "\x1b[2J", "*x", "é", "-", "a" * 300])
+def test_what_no_model_can_be_called_is_not_waited_for(name: str, tmp_path: Path) -> None:
+    with pytest.raises(IngotError, match="names of models") as caught:
+        Settings.from_environment({"INGOT_RUNTIME_MODELS": f"good, {name}@stable"}).model_settings()
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "INGOT_RUNTIME_MODELS")
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({name: {"policy": "stable"}}))
+    with pytest.raises(IngotError, match="names of models"):
+        Settings(models_file=str(file)).model_settings()
+    assert Settings(models="*@stable,team.net").model_settings()

@@ -16,6 +16,7 @@ from __future__ import annotations
 import atexit
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -109,6 +110,16 @@ def _link(file: Path, target: str) -> None:
     file.symlink_to(target)
 
 
+def _end(how: str, model: Mapping[str, Any]) -> None:
+    match how:
+        case "leave":
+            os._exit(model["status"])
+        case "kill":
+            os.kill(os.getpid(), signal.SIGKILL)
+        case "abort":
+            os.abort()
+
+
 def _misbehave(how: str, model: Mapping[str, Any]) -> None:
     match how:
         case "error":
@@ -117,8 +128,8 @@ def _misbehave(how: str, model: Mapping[str, Any]) -> None:
             raise pass_fault("fuse", "fuse{most_nodes=8}", ["fold"], "graph g() {}\n", KeyError("lost"))
         case "raise":
             raise KeyError("lost")
-        case "abort":
-            os.abort()
+        case "abort" | "leave" | "kill":
+            _end(how, model)
         case "hang":
             subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", model["mark"]])
             time.sleep(300)

@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
@@ -14,6 +15,7 @@ from shared_ir.service_kit.telemetry.trace_parent import HEADER, TraceParent
 
 VARIABLE = "INGOT_TRACES"
 OTLP = "otlp"
+_ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 Attributes = Mapping[str, str | int | float | bool]
 
 
@@ -89,6 +91,8 @@ def start_tracing(process: str, environment: Mapping[str, str] = os.environ) -> 
     if given != OTLP:
         message = "there is no such way to send traces"
         raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=VARIABLE, expected=OTLP, received=given[:100])
+    for name in _ENDPOINTS:
+        _require_url(name, environment.get(name, ""))
     with needing("telemetry", "the client of OpenTelemetry"):
         import opentelemetry.propagate
         import opentelemetry.trace
@@ -99,3 +103,15 @@ def start_tracing(process: str, environment: Mapping[str, str] = os.environ) -> 
     provider = TracerProvider(resource=Resource.create({"service.name": f"ingot-{process}"}))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))
     TRACING.use(provider, opentelemetry)
+
+
+def _require_url(name: str, url: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming the variable: the exporter would fail at each batch, and nobody else would know."""
+    try:
+        parts = urlsplit(url)
+        is_one = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of the port, or of an address in brackets
+        is_one = False
+    if url and not is_one:
+        message, expected = "spans cannot be sent there", "http://host:4318 or https://host"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=name, expected=expected, received=url[:100])

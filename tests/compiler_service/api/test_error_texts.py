@@ -178,7 +178,7 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.RESOURCE_LIMIT: lambda _: raised(exceeded("time", "60 seconds")),
     ErrorCode.OUT_OF_MEMORY: lambda folder: raised(explain(MemoryError(), folder)),
     ErrorCode.DISK_FULL: lambda _: raised(disk_full("work")),
-    ErrorCode.STAGE_KILLED: lambda _: raised(how_it_died(-signal.SIGKILL, 1, 1)),
+    ErrorCode.STAGE_KILLED: lambda _: raised(how_it_died(-signal.SIGKILL, 1, 1, -1)),
     ErrorCode.WORKER_LOST: lambda _: raised(lost_too_often(JobStage.BUILD, 3)),
     ErrorCode.COMPILER_FAULT: lambda _: raised(how_it_died(-signal.SIGSEGV, 1, 1)),
     ErrorCode.INTERNAL: lambda _: raised(internal(KeyError("lost"))),

@@ -83,3 +83,15 @@ def test_what_is_gone_is_not_asked_for_again_and_a_store_that_was_away_is(
     found._not_before = 0.0  # the pause is over
     found.verified(job())
     assert repository.asked == times
+
+
+@pytest.mark.parametrize(
+    "odd", [{"state": 3}, {"seconds": "x"}, {"sizes": 1}, {"outputs": [{}]}, {"outputs": 7}, {"sizes": {"n": 1 << 70}}]
+)
+def test_a_report_that_makes_no_sense_harms_no_answer(odd: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was written by a process that had read the model."""
+    repository = Repository()
+    repository.is_open.set()
+    monkeypatch.setitem(globals(), "FOUND", odd)
+    (target,) = made(repository).verified(job()).targets
+    assert target.artifact_key == "ab" * 32

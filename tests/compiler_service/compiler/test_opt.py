@@ -80,7 +80,7 @@ def test_wrong_usage_is_said_in_one_sentence(usage: list[str], file: Path, capsy
     assert main([*usage, str(file)]) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
-    assert "Disable the pass" not in said
+    assert "Report the model" not in said
 
 
 def test_the_pipeline_of_a_target_is_printed_and_runs_when_given_back(

@@ -11,8 +11,12 @@ import ingot
 from bench.calls import sum_model
 from compiler_service.compiler import opt
 from compiler_service.compiler.graph_passes.fusion.fuse import Fuse
+from compiler_service.compiler.graph_passes.pipelines import default_pipeline
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass, PassContext, Pipeline
 from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.reproducer import PassFaultError
+from shared_ir.errors import IngotError
+from shared_ir.graph.parse import parse_graph
 
 
 def breaks(*_: Any) -> Any:
@@ -50,3 +54,27 @@ def test_of_a_pass_over_loops(
     monkeypatch.setattr(opt, "LOOP_PASSES", broken)
     error = fault_of(sum_model().SerializeToString())
     assert "pass 'unroll' failed: KeyError: 'lost'" in shown_again(error, tmp_path, capsys)
+
+
+@pytest.mark.parametrize("item", default_pipeline(3).passes, ids=lambda item: item.name)
+def test_a_remedy_that_names_an_option_helps(item: Pass, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(type(item), "run", breaks)
+    pipeline, graph = (
+        Pipeline((item,)),
+        parse_graph("graph g(%x: float32[n]) -> (%y) {\n  %y: float32[n] = Relu(%x)\n}\n"),
+    )
+    with pytest.raises(PassFaultError) as caught:
+        pipeline.run_graph(graph, PassContext())
+    if "disabled_passes" in caught.value.remedy:
+        assert repr(item.name) in caught.value.remedy
+        assert pipeline.run_graph(graph, PassContext(disabled=frozenset({item.name}))) is graph
+    else:
+        with pytest.raises(IngotError, match="at every level"):
+            pipeline.run_graph(graph, PassContext(disabled=frozenset({item.name})))
+
+
+@pytest.mark.parametrize("name", [name for name, _ in passes.LOOP_PASSES])
+def test_passes_over_loops_have_no_option_to_be_left_out_by(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = tuple((own, breaks if own == name else each) for own, each in passes.LOOP_PASSES)
+    monkeypatch.setattr(passes, "LOOP_PASSES", broken)
+    assert "disabled_passes" not in fault_of(sum_model().SerializeToString()).remedy

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from compiler_service.stages.messages import Lines
-from compiler_service.stages.outcome import MOST_RESULT_BYTES, read_compiled, read_result
+from compiler_service.stages.outcome import MOST_RESULT_BYTES, StageError, read_compiled, read_result
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 
 
 def link_to_a_key(work: Path) -> None:
@@ -96,6 +97,9 @@ def test_answers_and_errors_come_through(tmp_path: Path) -> None:
     assert caught.value.to_dict() == error.to_dict()
 
 
+ODD_COUNTS: tuple[Any, ...] = (-1, 1 << 31, 1 << 63, 10**400, True, None, 0.5, float("nan"), float("inf"), [], {})
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -103,6 +107,12 @@ def test_answers_and_errors_come_through(tmp_path: Path) -> None:
         b'{"stage": "s", "done": "many", "total": 1, "message": ""}',
         b'{"stage": "s", "done": 0, "total": 1}',
         b'{"log": "forged"}',
+        *(
+            json.dumps({"stage": "s", "done": 1, "total": 2, "message": "m", field: value}).encode()
+            for field in ("done", "total")
+            for value in ODD_COUNTS
+        ),
+        b'{"stage": "%s", "done": 1, "total": 2, "message": "m"}' % (b"s" * 101),
         b"[" * 3000,
         b"\xff\xfe",
     ],
@@ -112,3 +122,23 @@ def test_reports_that_make_no_sense_are_dropped(line: bytes) -> None:
     lines = Lines(heard.append)
     lines.progress(line + b'\n{"stage": "s", "done": 1, "total": 2, "message": "m", "more": 1}\n')
     assert heard == [{"stage": "s", "done": 1, "total": 2, "message": "m"}]
+
+
+def test_texts_of_reports_are_bounded_and_can_be_sent_on() -> None:
+    heard: list[Mapping[str, Any]] = []
+    odd = "\\ud800\\u0000\\u001b[2J" + "x" * 3000
+    Lines(heard.append).progress(b'{"stage": "\\udfff", "done": 1, "total": 2, "message": "%s"}\n' % odd.encode())
+    (report,) = heard
+    assert len(report["message"]) < 1100
+    sent = pb.Progress(**report, eta_seconds=1.0)
+    assert sent.message.startswith("\\ud800\\x00\\x1b")
+
+
+def test_texts_of_errors_are_bounded(tmp_path: Path) -> None:
+    """Everyone who lists jobs gets them."""
+    error = {"code": "INVALID_MODEL"} | dict.fromkeys(("message", "node", "remedy"), "�" + "x" * 100000)
+    (tmp_path / "result.json").write_text(json.dumps({"error": error}))
+    with pytest.raises(StageError) as caught:
+        read_result(tmp_path)
+    assert len(json.dumps(caught.value.to_dict())) < 20_000
+    caught.value.message.encode()

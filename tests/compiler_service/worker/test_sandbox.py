@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from compiler_service.boundary.launch import REFUSED
+from compiler_service.stages.outcome import _was_killed, killed_for_memory
 from compiler_service.stages.runner import StageLimits, StageRunner, StoppedError
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -69,6 +71,32 @@ def test_failures_are_typed(tmp_path: Path, how: str, code: ErrorCode, text: str
         build(tmp_path, {"do": how})
     assert caught.value.code is code
     assert caught.value.remedy or how == "error"
+
+
+@pytest.mark.parametrize("status", [1, 3, REFUSED, 127, 128, 129, 128 + 9, 128 + 24, 128 + 25, 255])
+def test_a_status_is_no_signal(tmp_path: Path, status: int) -> None:
+    with pytest.raises(IngotError, match="exit status") as caught:
+        build(tmp_path, {"do": "leave", "status": status})
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_who_kills_itself_is_not_said_to_have_used_up_the_memory(tmp_path: Path) -> None:
+    before = killed_for_memory()
+    with pytest.raises(IngotError) as caught:
+        build(tmp_path, {"do": "kill"})
+    assert caught.value.code is ErrorCode.STAGE_KILLED
+    if before is not None and before == killed_for_memory():
+        assert "nobody for want of memory" in caught.value.remedy
+
+
+def test_what_the_kernel_did_is_said() -> None:
+    def said(before: int | None, now: int | None) -> str:
+        return _was_killed(before, now).remedy
+
+    assert "ended processes for want of memory" in said(3, 4)
+    assert "nobody" in said(3, 3)
+    assert "Perhaps" in said(None, 4)
+    assert "Perhaps" in said(4, None)
 
 
 def test_a_file_that_is_too_large(tmp_path: Path) -> None:

@@ -58,6 +58,9 @@ def test_a_job_whose_key_is_changed_in_redis_is_not_published(platform: Platform
 
     job = platform.compile("good", GOOD, change)
     assert job.state is JobState.FAILED
+    error = job.error or job.targets[0].error
+    assert error is not None
+    assert error.code is ErrorCode.INTERNAL, "no fault of the compiler"
     assert platform.parts.repository.models() == ("evil",)
 
 
@@ -65,7 +68,7 @@ def test_a_model_that_claims_the_key_of_another_is_not_signed(platform: Platform
     """What compiles a model may have been taken over by it."""
     job = platform.compile("evil", EVIL | {"key": platform.key(GOOD)})
     assert job.targets[0].error is not None
-    assert job.targets[0].error.code is ErrorCode.COMPILER_FAULT
+    assert job.targets[0].error.code is ErrorCode.INTERNAL
     assert "not of what the job asked for" in job.targets[0].error.message
     assert not platform.parts.repository.find_artifact(platform.key(GOOD), staged=True)
     assert not list(platform.store.glob("staged/*"))

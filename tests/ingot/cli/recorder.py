@@ -107,6 +107,7 @@ class FakeClient:
             "log": (JobLogLine(1.0, "host", "build", "INFO", "began"),),
             "models": (PublishedModel("net", 1, {"stable": 1}),),
             "model": PublishedModel("net", 1, {"stable": 1}),
+            "labels": {"stable": 1},
             "events": (AuditEvent("1", 1.0, "publish", "ann", "net", 1, "", "", "sha256:ab"),),
             "delete_model": 1,
             "versions": (ModelVersion("net", 1, 1.0, "cd", "1", "sha256:ab", ()),),

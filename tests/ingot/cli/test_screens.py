@@ -22,7 +22,8 @@ from shared_ir.artifact.value import Artifact
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import symbol
 from shared_ir.plan.program import SymbolSource, TensorSpec
-from tests.ingot.cli.recorder import record
+from tests.ingot.cli.recorder import FakeClient, record, run
+from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
 
 VERIFIED = Verification(
@@ -157,3 +158,16 @@ def test_what_was_compiled_without_a_service_says_so() -> None:
     assert known == VERIFIED
     newer = Verification.from_report({"verification": {"state": "verified", "signed_by": "somebody"}})
     assert newer.is_verified
+
+
+@pytest.mark.parametrize(("label", "version"), [("stable", 1), ("stable", 2), ("", 0)])
+def test_a_version_is_not_said_to_lack_the_label_that_it_has(
+    label: str, version: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = record(tmp_path / "home", monkeypatch)
+    monkeypatch.chdir(tmp_path)
+    Path("net.onnx").write_bytes(classifier().SerializeToString())
+    monkeypatch.setattr(FakeClient, "labels", lambda *_: {label: version} if label else {}, raising=False)
+    told = run(recorder, "compile", "net.onnx")
+    assert told.status == 0
+    assert ("No label points at it yet" in told.errors) == (version != 1)

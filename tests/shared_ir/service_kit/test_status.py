@@ -11,7 +11,7 @@ import pytest
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.service_kit.status import STATUS, abort, attached_error, error_from_pb
+from shared_ir.service_kit.status import STATUS, _places, abort, attached_error, cleaned, error_from_pb
 
 NAMES = ("message", "node", "tensor", "field", "expected", "received", "remedy")
 WHOLE = {name: f"the {name}: ë, 北" for name in NAMES}
@@ -85,3 +85,27 @@ def test_the_table_is_whole_and_agrees_with_blame() -> None:
 def test_codes_of_a_newer_service_keep_their_blame() -> None:
     for blame, code in ((pb.BLAME_USER, ErrorCode.INVALID_ARGUMENT), (pb.BLAME_SERVICE, ErrorCode.INTERNAL)):
         assert error_from_pb(pb.ErrorDetail(code="BRAND_NEW", blame=blame, message="m")).code is code
+
+
+@pytest.mark.parametrize(
+    ("variable", "value", "text"),
+    [
+        ("INGOT_STORE_URL", "s3://bucket/prefix", "no object in s3://bucket/prefix"),
+        ("INGOT_STORE_URL", "file:///srv/models", "/srv/models/a is gone"),
+        ("INGOT_STORE_URL", "/srv/models", "/srv/models/a is gone"),
+        ("INGOT_REDIS_URL", "redis://:secret@queue:6379/0", "cannot connect to redis://:secret@queue:6379/0"),
+        ("AWS_ENDPOINT_URL", "http://minio:9000", "error sending request for http://minio:9000/bucket"),
+    ],
+)
+def test_what_lies_behind_a_service_is_not_told(
+    variable: str, value: str, text: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(variable, value)
+    _places.cache_clear()
+    try:
+        told = cleaned(text)
+    finally:
+        monkeypatch.undo()
+        _places.cache_clear()
+    assert f"<{variable}>" in told
+    assert value.removeprefix("file://") not in told

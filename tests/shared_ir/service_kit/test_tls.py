@@ -2,35 +2,16 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 from ingot.channel import open_channel
 from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.tls import ClientTls, TlsFiles, authorities, client_tls, tls_files
-
-
-def pair(folder: Path, name: str, password: bytes = b"") -> tuple[Path, Path]:
-    """Files of a certificate for localhost that signed itself, and of its key."""
-    key = ec.generate_private_key(ec.SECP256R1())
-    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
-    start = datetime.now() - timedelta(days=1)
-    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
-    builder = builder.serial_number(1).not_valid_before(start).not_valid_after(start + timedelta(days=9))
-    certificate = builder.sign(key, hashes.SHA256())
-    secret = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
-    encoding = serialization.Encoding.PEM
-    files = folder / f"{name}.crt", folder / f"{name}.key"
-    files[0].write_bytes(certificate.public_bytes(encoding))
-    files[1].write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, secret))
-    return files
+from tests.services.certificates import pair
 
 
 def test_what_fits_is_taken(tmp_path: Path) -> None:
@@ -94,3 +75,24 @@ def test_a_client_certificate_comes_with_its_key(tmp_path: Path) -> None:
         ClientTls(certificate, certificate, pair(tmp_path, "b")[1]).grpc_credentials()
     assert client_tls(None, "", None) is None
     assert client_tls(None, certificate, key) == ClientTls(None, certificate, key)
+
+
+def test_what_an_operator_should_know_is_said_once_at_start(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    good = pair(tmp_path, "good")
+    assert tls_files(str(good[0]), str(good[1]), "") is not None
+    assert not caplog.records
+    expired = pair(tmp_path, "expired", lasts=timedelta(hours=1))
+    early = pair(tmp_path, "early", lasts=timedelta(days=9), starts=timedelta(days=1))
+    for certificate, key in (expired, early):
+        caplog.clear()
+        assert tls_files(str(certificate), str(key), "") is not None
+        (record,) = caplog.records
+        assert record.levelname == "WARNING"
+        assert str(certificate) in record.message
+    caplog.clear()
+    for mode in (0o666, 0o604, 0o602):
+        good[1].chmod(mode)
+        tls_files(str(good[0]), str(good[1]), "")
+    assert [str(good[1]) in record.message for record in caplog.records] == [True] * 3
+    good[1].chmod(0o640)  # a group may be given it, as Kubernetes does
+    assert TlsFiles(*good).doubts() == []

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -248,3 +248,30 @@ def test_what_was_written_lately_is_not_deleted_as_unused(store: ObjectStore) ->
     assert store.delete_unused("x", time.time() + 60)
     assert store.size("x") is None
     assert not store.delete_unused("x", time.time() + 60)
+
+
+OPERATIONS: dict[str, Callable[[ObjectStore], object]] = {
+    "get": lambda store: store.get("a/b"),
+    "put": lambda store: store.put("a/b", b"x"),
+    "size": lambda store: store.size("a/b"),
+    "list": lambda store: list(store.list("a")),
+    "delete": lambda store: store.delete("a/b"),
+    "local_path": lambda store: store.local_path("a/b"),
+}
+
+
+@pytest.mark.parametrize("operation", OPERATIONS)
+def test_clients_are_not_told_where_the_store_is(
+    operation: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The log is."""
+    for name in ("ACCESS_KEY_ID", "SECRET_ACCESS_KEY", "REGION"):
+        monkeypatch.setenv(f"AWS_{name}", "test")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:1")
+    store = open_store("s3://secret-bucket/secret-prefix", tmp_path / "cache")
+    with pytest.raises(IngotError) as caught:
+        OPERATIONS[operation](store)
+    for text in ("secret-bucket", "secret-prefix", "127.0.0.1", "http", "Error", "{", "<", "\n"):
+        assert text not in str(caught.value)
+    assert len(str(caught.value)) < 300
+    assert "secret-bucket" in caplog.text

@@ -204,5 +204,6 @@ def _run(item: Pass, graph: Graph, done: list[str]) -> Graph:
     except IngotError:
         raise
     except Exception as error:
-        raise pass_fault(item.name, str(item), done, print_graph(graph), error) from error
+        optional = item.level > 0
+        raise pass_fault(item.name, str(item), done, print_graph(graph), error, optional=optional) from error
     return result

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.telemetry import wrapper
 from shared_ir.service_kit.telemetry.fields import say, saying
 from shared_ir.service_kit.telemetry.log import EXTRA, start_log
 from shared_ir.service_kit.telemetry.trace_parent import TraceParent
-from shared_ir.service_kit.telemetry.tracing import Tracing
+from shared_ir.service_kit.telemetry.tracing import Tracing, start_tracing
 
 LOGGER = logging.getLogger("ingot.test")
 
@@ -99,3 +99,13 @@ def test_traces_are_those_of_the_caller() -> None:
             assert tracing.here()[3:35] == given.trace_id
     with tracing.span("three", "nonsense"):
         assert tracing.here()[3:35] != given.trace_id
+
+
+@pytest.mark.parametrize("name", ["OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"])
+@pytest.mark.parametrize(
+    "url", ["nonsense", "collector:4318", "http://", "ftp://h", "http://h:99999", "http://[::", "http://h:x"]
+)
+def test_where_spans_cannot_be_sent_is_said_at_start(name: str, url: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        start_tracing("test", {"INGOT_TRACES": "otlp", name: url})
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, name)
