@@ -13,9 +13,10 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.channel import authorization, call, check_timeout, late, open_channel, server_address, unreachable
+from ingot.channel import authorization, call, check_timeout, late, open_channel, unreachable
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
+from ingot.server_address import server_address
 from shared_ir.arrays import storage_dtype
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb

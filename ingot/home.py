@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Self
 
-from ingot.channel import server_address
+from ingot.server_address import server_address
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_atomically
 

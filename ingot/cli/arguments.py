@@ -8,12 +8,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal
 
-from ingot.channel import server_address
 from ingot.cli.usage import Parser
 from ingot.cli.values import checked, once, shape
 from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
+from ingot.server_address import server_address
 from shared_ir.service_kit.access.secret_files import with_secret_files
 
 _TOKEN = "INGOT_TOKEN"

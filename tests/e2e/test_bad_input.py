@@ -165,7 +165,7 @@ def test_a_bad_request_is_refused_at_once(
 def test_an_empty_file_is_refused_before_it_is_stored(client: Client, platform: PlatformProcess) -> None:
     with pytest.raises(IngotError) as caught:
         client.upload(b"")
-    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.code is ErrorCode.INVALID_MODEL
     check_unharmed(client, platform)
 
 

@@ -1,0 +1,29 @@
+"""Where a server can be."""
+
+from __future__ import annotations
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
+from shared_ir.service_kit.settings import MOST_PORT
+
+
+def server_address(address: str, name: str = "address") -> str:
+    """``address``, where a server can be at it.
+
+    Args:
+        name: of the argument or variable that holds it.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, not ``host:port``. Resolvers take port 87036 for 21500, and would ask whoever listens there.
+    """
+    host, _, text = address.rpartition(":")
+    port = whole_number(text)
+    if not host or not address.isprintable() or set(host) & set("/@ ") or port is None or not 0 < port <= MOST_PORT:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not the address of a server",
+            field=name,
+            expected=f"host:port, with a port from 1 to {MOST_PORT}",
+            received=address[:100],
+        )
+    return address
