@@ -286,16 +286,14 @@ class JobStore:
         return [_unpacked(packed) or fields or {} for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
 
     def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
-        """Raises IngotError ARTIFACT_UNTRUSTED: somebody else wrote it, or it is that of another id; INTERNAL, it makes no sense: a later
-        version may have written it."""
+        """Raises IngotError ARTIFACT_UNTRUSTED: somebody else wrote it, it makes no sense, or it is that of another id."""
         if self._seal is not None:
             self._seal.check(fields)
         try:
             record = decode(fields)
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError) as error:
-            message, remedy = "the record of a job makes no sense", "Submit the job again."
-            received = f"{type(error).__name__}: {error}"[:200]
-            raise IngotError(ErrorCode.INTERNAL, message, field=job[:100], received=received, remedy=remedy) from error
+            message, received = "the record of a job in Redis makes no sense", f"{type(error).__name__}: {error}"[:200]
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, field=job[:100], received=received) from error
         if record.id != job:
             message = "a job lies under the id of another"
             raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, expected=job[:100], received=record.id[:100])

@@ -96,8 +96,7 @@ def test_whatever_a_record_says_others_are_listed(field: str, store: JobStore) -
         try:
             listed_job(store.get("bad")).SerializeToString()
         except IngotError as error:
-            assert error.code is ErrorCode.INTERNAL  # noqa: PT017 - some of them can be read
-    assert "bad" in store.redis.zrange("ingot:active", 0, -1), "a later version may know what it says"
+            assert error.code in (ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.INTERNAL)  # noqa: PT017 - some of them can be read
 
 
 def test_metrics_go_on(store: JobStore) -> None:
