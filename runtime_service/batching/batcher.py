@@ -77,7 +77,7 @@ class Batcher:
             raise unwanted
         runner = self._enter(work)
         if runner is not None:
-            self._execute(runner, self._first_piece(work), self._own_reason, work)
+            self._execute(runner, [work.cut(self._options.max_batch_size)], self._own_reason, work)
         if work.outcome is None and cancellation is not None:
             cancellation.add_callback(lambda: self._turn_away(work))
         while work.outcome is None:
@@ -153,12 +153,6 @@ class Batcher:
     @property
     def _own_reason(self) -> ReleaseReason:
         return ReleaseReason.IDLE if self._options.max_batch_size else ReleaseReason.UNBATCHED
-
-    def _first_piece(self, work: Work) -> list[Piece]:
-        limit = self._options.max_batch_size
-        rows = min(work.weight, limit) if work.weight and limit else work.rows
-        work.begun = rows if work.weight else 0
-        return [Piece(work, 0, rows)]
 
     def _queue(self, work: Work) -> None:
         self._waiting.add(work)

@@ -13,6 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import TypeAlias
 
 import numpy as np
@@ -202,9 +203,7 @@ class Sequences:
     def _expire(self) -> None:
         """Forget what has not been used for too long; the oldest come first."""
         oldest = self._clock() - self.options.idle_seconds
-        for name, state in list(self._states.items()):
-            if state.used > oldest:
-                return
+        for name, state in list(takewhile(lambda item: item[1].used <= oldest, self._states.items())):
             if not state.turn.locked():
                 self._forget(name, state)
 

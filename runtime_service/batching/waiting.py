@@ -78,21 +78,15 @@ class Waiting:
         room = most
         for work in chosen:
             if not self._limit or self._fits(work, room, most):
-                piece = self._cut(work, room)
-                pieces.append(piece)
-                room -= min(piece.rows, work.left)
                 self.remove(work)
-                work.begun += min(piece.rows, work.left)
+                left = work.left
+                pieces.append(work.cut(room))
+                room -= left - work.left
         return pieces, late
 
     def _fits(self, work: Work, room: int, most: int) -> bool:
         """Only what is too long for any execution is cut."""
         return work.left <= room or (room > 0 and work.left > most)
-
-    def _cut(self, work: Work, room: int) -> Piece:
-        if not work.weight or not self._limit:
-            return Piece(work, 0, work.rows)
-        return Piece(work, work.begun, min(work.left, room))
 
     def _forget(self, work: Work) -> None:
         self._count -= 1

@@ -58,6 +58,14 @@ class Work:
         """Rows that count and are not begun."""
         return self.weight - self.begun
 
+    def cut(self, room: int) -> Piece:
+        """The next rows, at most ``room`` of those that count; they are begun with that."""
+        if not self.weight:
+            return Piece(self, 0, self.rows)
+        piece = Piece(self, self.begun, min(self.left, room))
+        self.begun += piece.rows
+        return piece
+
     def is_late(self, now: float) -> bool:
         return self.deadline is not None and self.deadline <= now
 
