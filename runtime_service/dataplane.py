@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from runtime_service.arrays import Array
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.messages import InferRequest, InferResponse, OutputRequest, TensorData
-from runtime_service.batching.sequences import SequenceOptions, step_of
+from runtime_service.batching.sequences import step_of
 from runtime_service.batching.statistics import Snapshot
 from runtime_service.batching.taking import taking
 from runtime_service.batching.validation import check_inputs, check_outputs
@@ -25,7 +25,7 @@ from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
-from runtime_service.policies import VersionPolicy
+from runtime_service.policies import SequenceOptions, VersionPolicy
 from runtime_service.settings import ModelSettings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError

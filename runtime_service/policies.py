@@ -1,4 +1,6 @@
-"""Which versions of a model are served: ``stable``, ``latest:2``, ``3+4``, ``all``.
+"""How models are served: which of their versions, and what state they keep.
+
+Versions: ``stable``, ``latest:2``, ``3+4``, ``all``.
 
 Grammar: a policy is terms joined by ``+``; a term is ``all``, ``latest``, ``latest:N``, a version number or a label.
 The first term names the default version. A label that is not the first term may be missing (no canary today).
@@ -16,6 +18,25 @@ from shared_ir.numerals import whole_number
 from shared_ir.printable import some_of
 
 _TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOptions:
+    """How a model keeps state.
+
+    Attributes:
+        state: output that is the next value of an input, by that input.
+        sizes: of symbols in the shape of a first state that no other input says.
+        most: sequences at a time.
+        idle_seconds: after its last request a sequence is forgotten.
+        most_bytes: that the state of all sequences may take.
+    """
+
+    state: Mapping[str, str] = field(default_factory=dict)
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    most: int = 1024
+    idle_seconds: float = 60.0
+    most_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,8 +8,7 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
-from runtime_service.batching.sequences import SequenceOptions
-from runtime_service.policies import VersionPolicy
+from runtime_service.policies import SequenceOptions, VersionPolicy
 from shared_ir.artifact.published import is_model_name
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number

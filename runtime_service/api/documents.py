@@ -12,12 +12,12 @@ from typing import Any
 
 from runtime_service.batching.datatypes import wire_name
 from runtime_service.batching.execution import BatchOptions
-from runtime_service.batching.sequences import SequenceOptions
 from runtime_service.batching.statistics import BatchStatistics, Duration
 from runtime_service.batching.validation import wire_shape
 from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistics, ServerMetadata
 from runtime_service.extensions.shared_memory import Region
 from runtime_service.models.registry import VersionStatus
+from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
 from shared_ir.plan.program import TensorSpec
 from shared_ir.service_kit.status import cleaned

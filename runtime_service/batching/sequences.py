@@ -23,6 +23,7 @@ from runtime_service.batching.execution import BatchResult
 from runtime_service.batching.messages import InferRequest
 from runtime_service.batching.rows import Arrays
 from runtime_service.batching.validation import signature
+from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
@@ -33,25 +34,6 @@ _MOST_CHARACTERS = 128
 """Of a name of a sequence, as in Triton."""
 Name: TypeAlias = tuple[str, int | str]
 """Who sent it, and what he calls it: the sequences of others are not there."""
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceOptions:
-    """How a model keeps state.
-
-    Attributes:
-        state: output that is the next value of an input, by that input.
-        sizes: of symbols in the shape of a first state that no other input says.
-        most: sequences at a time.
-        idle_seconds: after its last request a sequence is forgotten.
-        most_bytes: that the state of all sequences may take.
-    """
-
-    state: Mapping[str, str] = field(default_factory=dict)
-    sizes: Mapping[str, int] = field(default_factory=dict)
-    most: int = 1024
-    idle_seconds: float = 60.0
-    most_bytes: int = 256 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,9 +50,13 @@ class Memory:
 
     What the file should know and cannot say (damaged, not to be read) is refused. One that is not there knows nothing; one that cannot be
     written is told of once, and from then on what this process saw itself is what it knows beyond it.
+
+    Attributes:
+        changes: grows with each thing that is learnt. Who was refused by it, and read the store before it grew, reads it again.
     """
 
     file: Path | None = None
+    changes: int = 0
     _own: dict[str, Seen] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _told: bool = False
@@ -83,7 +87,9 @@ class Memory:
         """NOTE: the file is asked once for each name, since a server looks at all of them every few seconds."""
         own = self._own.get(name)
         if own is None and (kept := self._kept(name)) is not None:
-            own = self._own.setdefault(name, kept)
+            with self._lock:
+                own = self._own.setdefault(name, kept)
+                self.changes += 1
         return own
 
     def refuse_older(self, name: str, generation: int, digest: str) -> None:
@@ -143,6 +149,7 @@ class Memory:
     def _keep(self, name: str, seen: Seen) -> None:
         with self._lock:
             self._own[name] = seen
+            self.changes += 1
         if self.file is None:
             return
         row = (name, seen.generation, seen.digest)

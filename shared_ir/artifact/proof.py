@@ -49,6 +49,8 @@ from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 _MOST_KNOWN = 4096
+_MOST_CHANGES = 16
+"""Times that what is read is read again, since others change it."""
 T = TypeVar("T")
 _NO_NUMBER = 10**18
 
@@ -114,9 +116,13 @@ class StoreReader:
         Raises:
             IngotError: NOT_FOUND; ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED.
         """
-        record = self._document(version_path(name, number), "the version's record")
-        index = _pointer(record.get("index"), MEDIA_INDEX)
-        return self.version_of(name, number, index, self.blob(index), record.get("created"))
+
+        def read() -> Version:
+            record = self._document(version_path(name, number), "the version's record")
+            index = _pointer(record.get("index"), MEDIA_INDEX)
+            return self.version_of(name, number, index, self.blob(index), record.get("created"))
+
+        return self._settled(read)
 
     def version_of(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
         """The version that ``data`` is the index of, which is there, and remembered from now on.
@@ -127,11 +133,16 @@ class StoreReader:
         version = self.version_meant(name, number, index, data, recorded)
         if self._saw_deleted(name, number):
             raise self.memory.came_back(f"{self.store.url}/{version_path(name, number)}")
-        self.memory.refuse_older(f"{self.store.url}/{version_path(name, number)}", number, index.digest)
+        self.saw(version)
+        return version
+
+    def saw(self, version: Version) -> None:
+        """Remember that a version is, or was, there. Raises IngotError ARTIFACT_UNTRUSTED, another one of its number was."""
+        name, number, digest = version.name, version.number, version.index.digest
+        self.memory.refuse_older(f"{self.store.url}/{version_path(name, number)}", number, digest)
         newest = self.memory.seen(self._versions(name))
         if newest is None or number > newest.generation:
-            self.memory.refuse_older(self._versions(name), number, index.digest)
-        return version
+            self.memory.refuse_older(self._versions(name), number, digest)
 
     def version_meant(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
         """The version that ``data`` is, or will be, the index of. Raises IngotError as :meth:`version_of`."""
@@ -155,13 +166,17 @@ class StoreReader:
         Raises:
             IngotError: ARTIFACT_UNTRUSTED, the newest that was ever seen is neither among them nor was it deleted.
         """
-        found = self._numbers(f"models/{name}/versions", after)
-        newest = self.memory.seen(self._versions(name))
-        gone = newest is not None and newest.generation > max((after, *found[-1:]))
-        if newest is not None and gone and not self.learn_deletion(name, newest.generation):
-            received = f"version {found[-1]}" if found else "none"
-            raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
-        return found
+
+        def read() -> tuple[int, ...]:
+            found = self._numbers(f"models/{name}/versions", after)
+            newest = self.memory.seen(self._versions(name))
+            gone = newest is not None and newest.generation > max((after, *found[-1:]))
+            if newest is not None and gone and not self.learn_deletion(name, newest.generation):
+                received = f"version {found[-1]}" if found else "none"
+                raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
+            return found
+
+        return self._settled(read)
 
     def numbers_between(self, name: str, after: int, before: int) -> tuple[int, ...]:
         """Of the records that there are above ``after`` and below ``before``, ascending."""
@@ -253,13 +268,17 @@ class StoreReader:
         Raises:
             IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED: it is not signed, is another one's, or is older than one seen before.
         """
-        try:
-            data = self.store.get(label_path(name, label), MAX_DOCUMENT_BYTES)
-        except IngotError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
-            return None
-        return self.label_of(name, label, data)
+
+        def read() -> Label | None:
+            try:
+                data = self.store.get(label_path(name, label), MAX_DOCUMENT_BYTES)
+            except IngotError as error:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    raise
+                return None
+            return self.label_of(name, label, data)
+
+        return self._settled(read)
 
     def label_of(self, name: str, label: str, data: bytes) -> Label:
         """The label that ``data`` is the document of. Raises IngotError as :meth:`label`."""
@@ -302,6 +321,17 @@ class StoreReader:
             return (config, *layers)
 
         return self.known.find(self.trust, ("below", manifest.digest), read)
+
+    def _settled(self, read: Callable[[], T]) -> T:
+        """``read()``; once more where it was refused for what somebody else remembered after it had read: he changed it meanwhile."""
+        for _ in range(_MOST_CHANGES):
+            before = self.memory.changes
+            try:
+                return read()
+            except IngotError as error:
+                if error.code is not ErrorCode.ARTIFACT_UNTRUSTED or self.memory.changes == before:
+                    raise
+        return read()
 
     def _document(self, path: str, what: str) -> dict[str, Any]:
         return parse_document(self.store.get(path, MAX_DOCUMENT_BYTES), what)

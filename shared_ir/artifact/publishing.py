@@ -113,7 +113,8 @@ class Publisher:
             store.delete(path)
             return None
         self.bundles.change(version.name, {version.number: data})
-        return self.proven.version_of(version.name, version.number, version.index, data), is_new
+        self.proven.saw(version)
+        return version, is_new
 
     def _is_there(self, version: Version) -> bool:
         """Whether the record of the version's number is of this very version."""

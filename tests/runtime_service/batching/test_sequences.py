@@ -21,7 +21,8 @@ from runtime_service.arrays import Array
 from runtime_service.batching.execution import BatchResult, Execution, ReleaseReason
 from runtime_service.batching.messages import InferRequest
 from runtime_service.batching.rows import Arrays
-from runtime_service.batching.sequences import SequenceOptions, Sequences, Step, step_of
+from runtime_service.batching.sequences import Sequences, Step, step_of
+from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import symbol
