@@ -104,6 +104,8 @@ class InferRequest:
         peer: who sent it, as far as shares go.
         hold: counts bytes that are made of the request until it is over, before they are made.
         grow: counts bytes of its answer, likewise.
+        size: bytes of the message that it came in, where it may be tried without waiting.
+        waits: whether it may wait for its turn; if not, it ends with WouldWait where it had to.
     """
 
     model_name: str
@@ -117,6 +119,8 @@ class InferRequest:
     peer: str = ""
     hold: Take = uncounted
     grow: Take = uncounted
+    size: int = 0
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
