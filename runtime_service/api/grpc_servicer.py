@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
-from runtime_service.api.grpc_answers import Context, answer
+from runtime_service.api.grpc_answers import Context, answer, origin_of
 from runtime_service.api.grpc_codec import decode, encode, is_raw, sequence_of, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
-from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.messages import NOWHERE, Cancellation, InferRequest
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
@@ -34,7 +35,7 @@ class InferenceServicer(ExtensionServicer):
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+            decoded = self._decoded(request, context, cancellation)
             return encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
 
         return answer(context, infer)
@@ -43,10 +44,20 @@ class InferenceServicer(ExtensionServicer):
     def ModelStreamInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelStreamInferResponse:
         """Is called for each message of a stream."""
         cancellation = Cancellation(lambda: not context.is_active())  # a callback of the call would outlive the message
-        decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+        decoded = self._decoded(request, context, cancellation)
         found = encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
         found.parameters["triton_final_response"].bool_param = True
         return pb.ModelStreamInferResponse(infer_response=found)
+
+    def _decoded(self, request: pb.ModelInferRequest, context: Context, cancellation: Cancellation) -> InferRequest:
+        peer, origin = peer_name(context), origin_of(context) if self._dataplane.asks_origin else NOWHERE
+        try:
+            found = decode(request, context.time_remaining(), cancellation, peer, hold, grow)
+        except IngotError as error:
+            refused = InferRequest(request.model_name, (), request.model_version, request.id, peer=peer, origin=origin)
+            self._dataplane.refused(refused, error)
+            raise
+        return found if origin is NOWHERE else replace(found, origin=origin)
 
     def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=self._dataplane.live())
