@@ -75,6 +75,9 @@ COMPUTE_DURATION = Family(
     "ingot_inference_compute_duration_seconds", HISTOGRAM, _MODEL, "Native computation of an execution."
 )
 STATE = Family("ingot_model_state", GAUGE, (*_MODEL, "state"), "1, with the state that a model version is in.")
+WEIGHTS = Family(
+    "ingot_model_weights_bytes", GAUGE, _MODEL, "Memory of the weights of a version, which its instances share."
+)
 LOAD_DURATION = Family(
     "ingot_model_load_duration_seconds", HISTOGRAM, (), "Fetching, verifying, loading and warming up a version."
 )
@@ -99,6 +102,7 @@ FAMILIES = (
     PENDING,
     OLDEST,
     STATE,
+    WEIGHTS,
     LOAD_DURATION,
     LOAD_FAILURE,
     POLL_FAILURE,
@@ -150,9 +154,9 @@ class Metrics:
         ProcessCollector(registry=self._process)
         PlatformCollector(registry=self._process)
 
-    def observer(self, model: str, version: int) -> ModelObserver:
+    def observer(self, model: str, version: int, weights_bytes: int = 0) -> ModelObserver:
         """What counts for a version, from here on to its end. One of the same version that is still there is scraped no more."""
-        found = ModelObserver(model, str(version), self._claim, self._forget_version)
+        found = ModelObserver(model, str(version), weights_bytes, self._claim, self._forget_version)
         with self._lock:
             self._versions[found.model, found.version] = found
         return found
@@ -205,6 +209,8 @@ class Metrics:
             page.numbers(family, samples)
         failures = [(f'{labels},reason="{code}"', n) for labels, each in seen for code, n in each.failures.items()]
         page.numbers(FAILURE, failures + refusals)
+        weights = [(labels, own.weights_bytes) for (labels, _), own in zip(seen, observers, strict=True)]
+        page.numbers(WEIGHTS, weights)
         histograms = self._histograms(observers)
         for family, name in _DISTRIBUTIONS.items():
             page.histograms(family, [(labels, getattr(each, name)) for labels, each in histograms])

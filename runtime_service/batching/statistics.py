@@ -126,6 +126,7 @@ class ModelObserver:
         self,
         model: str,
         version: str,
+        weights_bytes: int = 0,
         histograms: Callable[[], Histograms] = Histograms,
         closed: Callable[[ModelObserver], object] = lambda observer: None,
         wall_clock: Callable[[], float] = time.time,
@@ -133,6 +134,7 @@ class ModelObserver:
         """``histograms`` is asked at the first observation, ``closed`` told when the version is gone."""
         self.model = model
         self.version = version
+        self.weights_bytes = weights_bytes
         self._lock = threading.Lock()
         self._make_histograms = histograms
         self._histograms: Histograms | None = None

@@ -51,7 +51,7 @@ class ModelLoader:
             for instance in instances:
                 instance.close()
             raise
-        observer = self.metrics.observer(model.name, version)
+        observer = self.metrics.observer(model.name, version, instances[0].weights_bytes)
         return ServedModel(model.name, version, signature, instances, options, observer, sequences)
 
     def _prepare(

@@ -41,6 +41,7 @@ class ToyModel:
     runs: list[int] = field(default_factory=list)
     closed: bool = False
     batch: str = "batch"
+    weights_bytes: int = 1000
 
     def __post_init__(self) -> None:
         self.gate.set()
