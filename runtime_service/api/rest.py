@@ -86,6 +86,11 @@ class RestApplication:
             return found
         return self._access.most_body if found[0] == self._infer else MOST_BODY
 
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        found = self._route(request)
+        if not isinstance(found, HttpResponse) and found[0] == self._infer:
+            self._dataplane.refused(self._headed(request, found[1], found[2]), error)
+
     def __call__(self, request: HttpRequest) -> HttpResponse:
         try:
             refusal, found = self._stranger(request), self._route(request)
@@ -120,20 +125,29 @@ class RestApplication:
         return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path[:200]))
 
     def _infer(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        origin = NOWHERE
-        if self._dataplane.asks_origin:
-            headers = request.headers
-            origin = Origin("http", headers.get(REQUEST_ID, ""), headers.get(TRACE_PARENT, ""))
         try:
             decoded, binary = self._decoded(request, model, version)
         except IngotError as error:
-            self._dataplane.refused(InferRequest(model, (), version, peer=request.peer, origin=origin), error)
+            self._dataplane.refused(self._headed(request, model, version), error)
             raise
-        cancellation, peer = Cancellation(request.has_gone), request.peer
         decoded = replace(
-            decoded, cancellation=cancellation, peer=peer, hold=request.hold, grow=request.grow, origin=origin
+            decoded,
+            cancellation=Cancellation(request.has_gone),
+            peer=request.peer,
+            hold=request.hold,
+            grow=request.grow,
+            origin=self._origin(request),
         )
         return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
+
+    def _headed(self, request: HttpRequest, model: str, version: str) -> InferRequest:
+        """What is known of an inference that cannot be read."""
+        return InferRequest(model, (), version, peer=request.peer, origin=self._origin(request))
+
+    def _origin(self, request: HttpRequest) -> Origin:
+        if not self._dataplane.asks_origin:
+            return NOWHERE
+        return Origin("http", request.headers.get(REQUEST_ID, ""), request.headers.get(TRACE_PARENT, ""))
 
     def _decoded(self, request: HttpRequest, model: str, version: str) -> tuple[InferRequest, rest_codec.BinaryOutputs]:
         length = request.headers.get(rest_codec.JSON_LENGTH)
@@ -211,6 +225,9 @@ class PartApplication:
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
         return self._elsewhere(request) or self._whole.admit(request)
+
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        self._whole.refused(request, error)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self._elsewhere(request) or self._whole(request)

@@ -34,6 +34,9 @@ class MetricsApplication:
             return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "only GET /metrics is served here"))
         return self._hosts.refusal(request) or MOST_BODY
 
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        """Nobody counts them."""
+
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return metrics_response(self._scrape, request)
 

@@ -18,7 +18,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from tritonclient.utils import InferenceServerException
 
-from runtime_service.batching.messages import NOWHERE, InferRequest
+from runtime_service.batching.messages import NOWHERE, InferRequest, InferResponse
 from runtime_service.server import RuntimeServer
 from shared_ir.service_kit.telemetry.log import JsonFormatter
 from shared_ir.service_kit.telemetry.tracing import TRACING
@@ -125,7 +125,12 @@ def test_nothing_is_told_and_no_head_read_unless_it_is_asked_for(
     with running_server(toys(), models="scale") as quiet, caplog.at_level(logging.INFO):
         seen: list[InferRequest] = []
         infer_there = quiet.dataplane.infer
-        monkeypatch.setattr(quiet.dataplane, "infer", lambda request: (seen.append(request), infer_there(request))[1])
+
+        def infer_here(request: InferRequest) -> InferResponse:
+            seen.append(request)
+            return infer_there(request)
+
+        monkeypatch.setattr(quiet.dataplane, "infer", infer_here)
         for protocol in CLIENTS:
             client = Triton(protocol, quiet, HEAD)
             infer(client)
