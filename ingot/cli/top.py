@@ -62,7 +62,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         before = _look(endpoint)
         time.sleep(arguments.interval)
         seen = _ordered(view(_look(endpoint), before), arguments)
-        output.document(_document(endpoint, seen))
+        output.document(_document(endpoint, seen, arguments.limit))
         if not output.json:
             output.out.print(_screen(endpoint, seen, arguments.limit or MOST_ROWS))
         return SUCCESS
@@ -77,7 +77,7 @@ def _watch(endpoint: Endpoint, arguments: argparse.Namespace, output: Output) ->
     seen = _ordered(view(last, None), arguments)
     with _shown(output) as show:
         while True:
-            output.line(_document(endpoint, seen))
+            output.line(_document(endpoint, seen, arguments.limit))
             screen = _screen(endpoint, seen, arguments.limit or _fitting(output))
             show(screen)
             time.sleep(arguments.interval)
@@ -124,8 +124,8 @@ def _ordered(seen: View, arguments: argparse.Namespace) -> View:
     return replace(seen, rows=tuple(sorted(seen.rows, key=order)))
 
 
-def _document(endpoint: Endpoint, seen: View) -> dict[str, Any]:
-    return {"address": endpoint.address, **asdict(seen)}
+def _document(endpoint: Endpoint, seen: View, most: int | None) -> dict[str, Any]:
+    return {"address": endpoint.address, **asdict(replace(seen, rows=seen.rows[:most]))}
 
 
 def _screen(endpoint: Endpoint, seen: View, most: int) -> RenderableType:

@@ -68,6 +68,9 @@ def test_one_look_as_json(
     assert 0 < first["p50_seconds"] <= first["p99_seconds"] < 5
     assert (first["pending"], first["weights_bytes"]) == (0, 1000)
     assert (second["model"], second["requests_per_second"], second["p50_seconds"]) == ("other", 0.0, None)
+    pauses(monkeypatch, lambda: None)
+    assert main(["top", "--once", "--json", "--sort=name", "--limit=1", "--address", server.addresses["http"]]) == 0
+    assert [row["model"] for row in json.loads(capsys.readouterr().out)["rows"]] == ["other"]
 
 
 def test_looks_go_on_while_the_server_is_away_and_when_it_is_back(
