@@ -91,7 +91,8 @@ class Scrape:
 
 @dataclass(frozen=True)
 class Row:
-    """One version of a model. What is asked of an interval is None where there was none, or nothing happened in it."""
+    """One version of a model; ``0`` is that of a model of which none could be chosen yet. What is asked of an interval is None where there
+    was none, or nothing happened in it."""
 
     model: str
     version: str
@@ -129,7 +130,7 @@ def view(after: Scrape, before: Scrape | None) -> View:
         before = None
     seconds = after.at - before.at if before is not None else None
     old = before.numbers if before is not None else {}
-    keys = sorted(key for key in {*after.numbers, *after.states} if key[1] not in ("", "0"))
+    keys = sorted(key for key in {*after.numbers, *after.states} if key[1])
     rows = tuple(_row(key, after, old.get(key, Numbers()), seconds) for key in keys)
     refused = {
         model: (now.failures - old.get((model, version), Numbers()).failures) / seconds

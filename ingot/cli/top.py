@@ -23,8 +23,8 @@ from ingot.scrapes import Row, Scrape, View, view
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import some_of
 
-_FRAME_LINES = 6
-"""Of a screen, beside the rows."""
+_FRAME_LINES = 5
+"""Of a screen, beside rows and notes: two above, the names of the columns, how many rows there are besides, and the cursor's."""
 _NAME = 24
 """Characters of a model's name that are shown."""
 _LONGEST_SECONDS = 5.0
@@ -64,7 +64,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         seen = _ordered(view(_look(endpoint), before), arguments)
         output.document(_document(endpoint, seen, arguments.limit))
         if not output.json:
-            output.out.print(_screen(endpoint, seen, arguments.limit or MOST_ROWS))
+            output.out.print(_screen(endpoint, seen, _most(arguments, seen, None)))
         return SUCCESS
     with suppress(KeyboardInterrupt):  # the way to leave
         _watch(endpoint, arguments, output)
@@ -78,7 +78,8 @@ def _watch(endpoint: Endpoint, arguments: argparse.Namespace, output: Output) ->
     with _shown(output) as show:
         while True:
             output.line(_document(endpoint, seen, arguments.limit))
-            screen = _screen(endpoint, seen, arguments.limit or _fitting(output))
+            height = output.out.height if output.out.is_terminal else None
+            screen = _screen(endpoint, seen, _most(arguments, seen, height))
             show(screen)
             time.sleep(arguments.interval)
             while (now := _look_again(endpoint, output)) is None:
@@ -115,8 +116,12 @@ def _shown(output: Output) -> Iterator[Callable[[RenderableType], None]]:
             yield lambda screen: live.update(screen, refresh=True)
 
 
-def _fitting(output: Output) -> int:
-    return max(1, output.out.height - _FRAME_LINES) if output.out.is_terminal else MOST_ROWS
+def _most(arguments: argparse.Namespace, seen: View, height: int | None) -> int:
+    """Rows of a table: what was asked for, else what fits a screen of so many lines."""
+    if height is None:
+        return arguments.limit or MOST_ROWS
+    fitting = max(1, height - _FRAME_LINES - len(list(_notes(seen, 0))))
+    return min(arguments.limit or fitting, fitting)
 
 
 def _ordered(seen: View, arguments: argparse.Namespace) -> View:
@@ -137,7 +142,8 @@ def _screen(endpoint: Endpoint, seen: View, most: int) -> RenderableType:
     shown = [row for row in seen.rows if row.state == _READY]
     for row in shown[:most]:
         table.add_row(*map(Text, _cells(row)))
-    return Group(Text(_headline(endpoint, seen)), Text(), table, *map(Text, _notes(seen, len(shown) - most)))
+    notes = [Text(note, no_wrap=True, overflow="ellipsis") for note in _notes(seen, len(shown) - most)]
+    return Group(Text(_headline(endpoint, seen)), Text(), table, *notes)
 
 
 def _headline(endpoint: Endpoint, seen: View) -> str:
@@ -152,11 +158,12 @@ def _notes(seen: View, hidden: int) -> Iterator[str]:
     if hidden > 0:
         yield f"... and {hidden} more"
     for state in sorted({row.state for row in seen.rows} - {_READY}):
-        yield f"{state}: {some_of([f'{row.model} {row.version}' for row in seen.rows if row.state == state])}"
+        named = [f"{row.model} {row.version.lstrip('0')}".strip() for row in seen.rows if row.state == state]
+        yield f"{state or 'unknown'}: {some_of(named)}"
     refused = sorted(seen.refused_per_second.items(), key=lambda item: -item[1])
     if refused:
-        named = [f"{model or 'models not served here'} {_amount(rate)}/s" for model, rate in refused]
-        yield f"refused: {some_of(named)}"
+        rates = [f"{model or 'models not served here'} {_amount(rate)}/s" for model, rate in refused]
+        yield f"refused: {some_of(rates)}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

@@ -7,6 +7,7 @@ import re
 import urllib.request
 from pathlib import Path
 
+import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
@@ -14,9 +15,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from runtime_service import metrics as table
 from runtime_service import triton_metrics
 from runtime_service.batching.execution import BatchResult, Execution, ReleaseReason
-from runtime_service.batching.messages import InferRequest
+from runtime_service.batching.messages import InferRequest, TensorData
 from runtime_service.batching.statistics import ModelObserver
-from runtime_service.metrics import FAILURE, FAMILIES, Metrics, markdown
+from runtime_service.metrics import FAILURE, FAMILIES, PENDING, WEIGHTS, Metrics, markdown
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from tests.runtime_service.toy_models import (
     ToyModel,
@@ -232,6 +234,19 @@ def test_requests_are_counted_for_the_model_that_they_name_while_it_is_served() 
         server.dataplane.unload("scale")
         server.dataplane.unload("broken")
         wait_until(lambda: not [line for line in lines(server.metrics) if re.search('model="[a-z]', line)])
+
+
+@pytest.mark.services
+def test_a_version_whose_label_has_moved_is_scraped_no_more_after_its_last_request() -> None:
+    source = ToySource()
+    source.publish("scale", 1, scale_model, "stable")
+    with running_server(source, models="scale") as server:
+        x = TensorData("x", DType.FLOAT32, np.ones((1, 4), np.float32))
+        server.dataplane.infer(InferRequest("scale", (x,)))
+        source.publish("scale", 2, scale_model, "stable")
+        wait_until(lambda: sample(server, PENDING.name, model="scale", version="2") == 0)
+        wait_until(lambda: not [line for line in lines(server.metrics) if 'version="1"' in line])
+        assert sample(server, WEIGHTS.name, model="scale", version="2") == 1000
 
 
 def test_names_of_strangers_are_one_series() -> None:

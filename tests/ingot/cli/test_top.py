@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import threading
+from argparse import Namespace
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
@@ -132,18 +133,22 @@ def many(count: int) -> View:
 def test_a_screen_is_80_columns_wide_and_as_high_as_the_terminal() -> None:
     shown = io.StringIO()
     console = PrintableConsole(file=shown, force_terminal=True, width=80, height=24, color_system=None)
-    output = Output(out=console)
-    endpoint = SimpleNamespace(address="runtime.example.com:8000")
-    console.print(top._screen(endpoint, many(100), top._fitting(output)))  # type: ignore[arg-type]
+    endpoint, seen = SimpleNamespace(address="runtime.example.com:8000"), many(100)
+    most = top._most(Namespace(limit=None), seen, console.height)
+    console.print(top._screen(endpoint, seen, most))  # type: ignore[arg-type]
     lines = [line.rstrip() for line in shown.getvalue().splitlines()]
     assert max(map(len, lines)) <= 80
+    assert len(lines) == 23
+    assert top._most(Namespace(limit=3), seen, console.height) == 3
+    assert top._most(Namespace(limit=300), seen, console.height) == most
+    assert top._most(Namespace(limit=300), seen, None) == 300
     assert lines[0] == "runtime.example.com:8000: ready, 98765 req/s, 256 in flight, 132.1 GB of memory"
     assert lines[2].split() == ["model", "version", "req/s", "err/s", "p50", "p99", "batch", "queue", "weights"]
     assert lines[3].startswith("model_with_a_long_name_")
     assert lines[3].split()[1:] == ["12", "12346", "0.0", "870", "us", "4.90", "s", "63.9", "512", "7.5", "GB"]
     assert "\x1b" not in shown.getvalue()
-    assert "... and 82 more" in lines
-    assert any(line.startswith("failed: broken 0, broken 1") for line in lines)
+    assert "... and 83 more" in lines
+    assert any(line.startswith("failed: broken, broken 1") for line in lines)
     assert "refused: models not served here 3.0/s, scale 0.5/s" in lines
 
 
@@ -151,9 +156,9 @@ def test_a_terminal_is_drawn_anew_and_given_back(server: RuntimeServer, monkeypa
     shown = io.StringIO()
     console = PrintableConsole(file=shown, force_terminal=True, width=80, height=24, color_system=None)
     pauses(monkeypatch, infers(server, 2))
-    arguments = SimpleNamespace(interval=1.0, sort="rate", limit=None, once=False)
+    arguments = Namespace(interval=1.0, sort="rate", limit=None, once=False)
     monkeypatch.setattr(top, "make_endpoint", lambda _: Endpoint(server.addresses["http"], "http"))
-    assert top.run(arguments, Output(out=console)) == 0  # type: ignore[arg-type]
+    assert top.run(arguments, Output(out=console)) == 0
     text = shown.getvalue()
     assert text.count("\x1b[?1049h") == text.count("\x1b[?1049l") == 1
     assert "looking" in text
