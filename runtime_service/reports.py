@@ -74,7 +74,7 @@ class Reports:
         about = report.about()
         trace = TraceParent.parse(report.origin.traceparent)
         if TRACING.is_on:
-            trace = TraceParent.parse(_spans(report, about)) or trace
+            trace = _spans(report, about) or trace
         if self._has_access_log:
             about |= {"trace_id": trace.trace_id if trace else "", "seconds": round(report.ended - report.started, 6)}
             if report.result is not None:
@@ -84,9 +84,9 @@ class Reports:
             _LOG.info("inference on %s from %s: %s", name, report.peer, about["code"], extra={EXTRA: about})
 
 
-def _spans(report: Report, about: dict[str, Any]) -> str:
-    """The traceparent of the span of the request. Those of its parts are below it, one after the other: of a request that was computed in
-    pieces they have the lengths of all pieces together."""
+def _spans(report: Report, about: dict[str, Any]) -> TraceParent | None:
+    """That of the request. Those of its parts are below it, one after the other: of a request that was computed in pieces they have the
+    lengths of all pieces together."""
     since = time.time() - time.monotonic()  # of one clock on the other
     attributes = {f"ingot.{name}": value for name, value in about.items()}
     parent = TRACING.past(
@@ -98,7 +98,8 @@ def _spans(report: Report, about: dict[str, Any]) -> str:
         report.code,
         **attributes,
     )
-    if report.result is not None:
+    trace = TraceParent.parse(parent)
+    if report.result is not None and trace is not None and trace.is_sampled:
         execution, at = report.result.execution, since + report.result.execution.began
         TRACING.past("queue", parent, at - report.result.queue_time, at)
         parts = {
@@ -109,4 +110,4 @@ def _spans(report: Report, about: dict[str, Any]) -> str:
         for name, seconds in parts.items():
             TRACING.past(name, parent, at, at + seconds)
             at += seconds
-    return parent
+    return trace

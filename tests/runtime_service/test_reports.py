@@ -171,6 +171,13 @@ def test_a_request_that_fails_is_a_span_with_its_code(triton: Triton, spans: InM
     assert f"{span.context.trace_id:032x}" == TRACE
 
 
+def test_what_the_client_does_not_sample_is_not_sent(server: RuntimeServer, spans: InMemorySpanExporter) -> None:
+    client = Triton("grpc", server, {"traceparent": f"00-{TRACE}-{SPAN}-00"})
+    infer(client)
+    client.close()
+    assert spans.get_finished_spans() == ()
+
+
 def test_a_trace_begins_here_where_the_client_has_none(
     server: RuntimeServer, spans: InMemorySpanExporter, caplog: pytest.LogCaptureFixture
 ) -> None:
