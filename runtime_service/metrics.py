@@ -204,7 +204,9 @@ class Metrics:
             observers = sorted(self._versions.values(), key=lambda each: (each.model, each.version))
             others = list(self._of_models())
             refusals, loads = list(self._refusals()), self._loads.copy()
-        seen = [(labelled(model=each.model, version=each.version), each.snapshot()) for each in observers]
+        seen = [
+            (labelled(model=each.model, version=each.version), each.snapshot(has_batches=False)) for each in observers
+        ]
         for family, samples in _of_versions(seen):
             page.numbers(family, samples)
         failures = [(f'{labels},reason="{code}"', n) for labels, each in seen for code, n in each.failures.items()]

@@ -189,7 +189,8 @@ class ModelObserver:
             histograms = self._histograms or self._first()
         histograms.answered(seconds, None)
 
-    def snapshot(self) -> Snapshot:
+    def snapshot(self, *, has_batches: bool = True) -> Snapshot:
+        """``has_batches``: with numbers of each batch size, which take longer than all others together."""
         oldest = self._oldest()
         with self._lock:
             return Snapshot(
@@ -200,7 +201,7 @@ class ModelObserver:
                 _duration(self._failed, self._fail_seconds),
                 _duration(self._succeeded, self._queue_seconds),
                 self._requests.shown(),
-                {rows: batch.shown() for rows, batch in sorted(self._batches.items())},
+                {rows: batch.shown() for rows, batch in sorted(self._batches.items())} if has_batches else {},
                 dict(self._failures),
                 dict(self._releases),
                 self._pending,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 import urllib.request
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -154,6 +155,7 @@ def test_batch_sizes_are_bounded() -> None:
         observer.executed(Execution(1, rows, 0, 0, 0, ReleaseReason.IDLE))
     assert len(observer.snapshot().batches) == 1024
     assert observer.snapshot().execution_count == 2999
+    assert observer.snapshot(has_batches=False) == replace(observer.snapshot(), batches={})
 
 
 def test_a_thousand_models_are_a_bounded_page(caplog: pytest.LogCaptureFixture) -> None:
