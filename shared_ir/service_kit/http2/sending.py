@@ -22,7 +22,7 @@ from shared_ir.service_kit.http2.patience import Patience
 
 MOST_OUT = 256 * 1024
 """Bytes of answers that are given to the transport at a time: what it has not sent is nowhere counted."""
-_EARNED = 8.0
+EARNED = 8.0
 """Frames without effect that a peer may send for each message of an answer: clients measure how far away a server is by pings."""
 _BYTES_A_FRAME = 2048
 """Bytes of answers for which one more is earned: clients widen windows as they read, of the stream and of the connection."""
@@ -92,7 +92,7 @@ class Sending:
         if found is None:
             return
         if data:
-            self._patience.earn(_EARNED)
+            self._patience.earn(EARNED)
             found.queue.append(memoryview(data))
         self._pump(found)
 
@@ -132,7 +132,7 @@ class Sending:
         found = self._streams.get(stream)
         if found is not None:
             self.out.append(head(Kind.HEADERS, END_HEADERS | END_STREAM, stream, len(block)) + block)
-            self._end(found, earned=0)
+            self._end(found)
 
     def reset(self, stream: int, code: Code) -> None:
         """End a stream at once; its listener is not told."""
@@ -189,9 +189,9 @@ class Sending:
         elif was_waiting:
             self._listener.drained(stream.number)
 
-    def _end(self, stream: Stream, earned: float = _EARNED) -> None:
+    def _end(self, stream: Stream) -> None:
         """Our side of a stream is over; what its client had still to say is not wanted."""
-        self._patience.earn(earned)
+        self._patience.earn(EARNED)
         if not stream.has_ended:
             self.out.append(reset(stream.number, Code.NO_ERROR))
         self._forget(stream.number)

@@ -170,12 +170,13 @@ class RpcServer:
         method = call.method
         call.has_begun = True
         if method.at_once is not None and call.message is not None and method.at_once(call.message):
-            call.is_at_once = True
+            call.is_at_once, call.guest.waits = True, False
             try:
                 self._answers.answer(call)
                 return
             except WouldWait:
-                call.is_at_once = False
+                call.is_at_once, call.guest.waits = False, True
+                call.guest.give_part(call.guest.held)
         if method.lane.is_full:
             call.fail(crowded())
             call.transport.finish(call)
