@@ -48,7 +48,7 @@ class Call:
     def __init__(self, lane: Lane, context: Any, room: Room) -> None:
         self.lane = lane
         peer = context.peer()
-        self.peer = peer_of(_host_of(peer))
+        self.peer = name_of(peer)
         self.cancelled = False
         self.farewell: Callable[[], None] | None = None
         self._context = context
@@ -159,7 +159,12 @@ class Lane:
 
 def peer_name(context: Any) -> str:
     """Who counts as one client, of a call."""
-    return peer_of(_host_of(context.peer()))
+    return name_of(context.peer())
+
+
+def name_of(peer: str) -> str:
+    """Of a peer, as gRPC writes it."""
+    return peer_of(_host_of(peer))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -15,6 +15,7 @@ from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Head
 from shared_ir.service_kit.http2.sending import EARNED, MOST_OUT
 from shared_ir.service_kit.lanes import Stage
+from shared_ir.service_kit.room import GRACE_SECONDS
 from shared_ir.service_kit.rpc.call import Requests, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
@@ -160,8 +161,14 @@ class Endpoint(asyncio.Protocol):
         elif self._connection.open:
             self.since = now
         elif now - self.since > (_IDLE_SECONDS if self._connection.is_introduced else _GREETING_SECONDS):
-            self.leave()
-            self.close()
+            self.part()
+
+    def is_idle(self, now: float) -> bool:
+        return not self._connection.open and now - self.since > GRACE_SECONDS
+
+    def part(self) -> None:
+        self.leave()
+        self.close()
 
     # ---- of the connection
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import resource
 import socket
 import ssl
 import threading
@@ -25,7 +26,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import ReflectionServicer
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
-from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.lanes import Call, Lane, Stage, name_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
@@ -45,6 +46,7 @@ _GREETING_SECONDS = 20.0
 _PARTING_SECONDS = 3.0
 """In which clients take what was written last."""
 _MOST_CONNECTIONS = 16_384
+"""And no more than half of the files that the process may have open, which others need as well."""
 _MOST_CALLS = 16_384
 """One more is refused; and so it is where one peer has half of them."""
 
@@ -82,6 +84,7 @@ class RpcServer:
         self._methods: dict[str, Method] = {}
         self._find = self._chained(interceptors)
         self._endpoints: set[Endpoint] = set()
+        self._most_connections = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
         self._calls: set[RpcCall] = set()
         self._by_peer: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -138,7 +141,7 @@ class RpcServer:
     # ---- calls, in the thread of the loop
 
     def connected(self, endpoint: Endpoint) -> bool:
-        if self._is_leaving or len(self._endpoints) >= _MOST_CONNECTIONS:
+        if self._is_leaving or len(self._endpoints) >= self._most_connections:
             return False
         self._endpoints.add(endpoint)
         return True
@@ -283,6 +286,15 @@ class RpcServer:
             self._say_farewell()
         for endpoint in tuple(self._endpoints):
             endpoint.look(now)
+        if len(self._endpoints) >= self._most_connections // 2:
+            self._let_go(now)
+
+    def _let_go(self, now: float) -> None:
+        """Of the peer that has most connections, those that are not used."""
+        most = Counter(name_of(endpoint.peer) for endpoint in self._endpoints).most_common(1)[0][0]
+        for endpoint in tuple(self._endpoints):
+            if endpoint.is_idle(now) and name_of(endpoint.peer) == most:
+                endpoint.part()
 
     def _crowding(self, now: float) -> list[Call]:
         """Of the peer that has most calls, those whose clients let us wait."""

@@ -45,9 +45,8 @@ def test_small_pieces_take_no_more_than_what_they_are() -> None:
 
 def test_many_messages_at_once_are_taken_apart_once() -> None:
     began = time.thread_time()
-    for _ in range(4):
-        assert Assembler(10).feed(bytes(64 * 1024)) == [b""] * 13_107
-    assert time.thread_time() - began < 0.1
+    assert Assembler(10).feed(bytes(5 << 18)) == [b""] * (1 << 18)
+    assert time.thread_time() - began < 1
 
 
 def test_what_is_no_message() -> None:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ import pytest
 from google.protobuf.wrappers_pb2 import BytesValue as Bytes
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import DataReceived, ResponseReceived, SettingsAcknowledged, StreamEnded, StreamReset, TrailersReceived
+from h2.events import ResponseReceived, SettingsAcknowledged, StreamEnded, StreamReset, TrailersReceived
 from h2.settings import SettingCodes
 
 from shared_ir.errors import ErrorCode, IngotError
@@ -28,6 +29,7 @@ from shared_ir.service_kit.rpc import server
 from shared_ir.service_kit.rpc.listening import CannotListen
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.method import at_once
+from shared_ir.service_kit.rpc.request_head import SUCCESS
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
@@ -368,11 +370,10 @@ class Caller:
         self.say()
         return stream
 
-    def events(self, kind: type[Any], stream: int = 0, slowly: float = 0.0) -> list[Any]:
+    def events(self, kind: type[Any], stream: int = 0) -> list[Any]:
         """What comes until something of a kind does, on a stream if that is given."""
         found: list[Any] = []
         while not any(isinstance(each, kind) and (not stream or each.stream_id == stream) for each in found):
-            time.sleep(slowly)
             data = self.socket.recv(1 << 16)
             assert data, "the connection has ended"
             found += self.http.receive_data(data)
@@ -383,18 +384,20 @@ class Caller:
 def status(events: Sequence[Any], stream: int) -> str:
     """Of a call, from its trailers or its head."""
     kinds = (TrailersReceived, ResponseReceived)
-    heads = [dict(each.headers) for each in events if isinstance(each, kinds) and each.stream_id == stream]
-    return heads[-1].get("grpc-status", "none") if heads else "none"
+    heads: list[dict[Any, Any]] = [
+        dict(each.headers) for each in events if isinstance(each, kinds) and each.stream_id == stream
+    ]
+    return str(heads[-1].get("grpc-status", "none")) if heads else "none"
 
 
 def test_the_last_answer_leaves_whole_when_the_server_does(running: Running) -> None:
     caller = Caller(running.port)
-    stream = caller.call("/s/Swell", b"1500000")
+    caller.call("/s/Swell", b"6000000")
     until(lambda: [call.watched.stage for call in running.server._calls] == [Stage.ANSWERING])
     stopped = running.server.stop(10.0)
-    events = caller.events(StreamEnded, stream, slowly=0.001)
-    assert status(events, stream) == "0"
-    assert sum(len(each.data) for each in events if isinstance(each, DataReceived)) > 1_500_000
+    data = b"".join(iter(partial(caller.socket.recv, 1 << 16), b""))
+    assert len(data) > 6_000_000
+    assert data.endswith(SUCCESS)
     assert stopped.wait(10)
 
 
@@ -427,6 +430,20 @@ def test_one_peer_leaves_room_for_others(running: Running, monkeypatch: pytest.M
     again = crowd.call("/s/Echo", b"x")
     assert status(crowd.events(StreamEnded, again), again) == "0"
     assert not running.server._by_peer
+
+
+def test_idle_connections_of_one_peer_make_room_for_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MOST_CONNECTIONS", 8)
+    with serving() as running:
+        crowd = [Caller(running.port) for _ in range(8)]
+        with pytest.raises((AssertionError, ConnectionError)):
+            Caller(running.port, source="127.0.0.2")
+        until(lambda: len(running.server._endpoints) == 0)
+        other = Caller(running.port, source="127.0.0.2")
+        mine = other.call("/s/Echo", b"x")
+        assert status(other.events(StreamEnded, mine), mine) == "0"
+        for each in crowd:
+            each.socket.close()
 
 
 def test_who_asks_for_what_there_is_not_may_not_go_on_for_ever(running: Running) -> None:
@@ -469,7 +486,8 @@ def test_what_fails_after_a_call_harms_no_other(running: Running, channel: grpc.
 
 
 def test_a_quick_call_that_finds_no_room_goes_where_it_may_wait(running: Running, channel: grpc.Channel) -> None:
-    victim = running.room.enter("another", lambda: None)
+    asked: list[str] = []
+    victim = running.room.enter("another", lambda: asked.append(threading.current_thread().name))
     victim.take(1 << 26)
     victim.waits_since = time.monotonic() - 10
     with pytest.raises(grpc.RpcError) as caught:
@@ -477,6 +495,7 @@ def test_a_quick_call_that_finds_no_room_goes_where_it_may_wait(running: Running
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     until(lambda: not running.server._calls)
     assert running.room.held == 1 << 26
+    assert [name.split("_")[0] for name in asked] == ["grpc-calls"]
 
 
 def test_an_address_that_is_taken(running: Running) -> None:
