@@ -16,7 +16,7 @@ from runtime_service.batching.messages import InferRequest, InferResponse, Outpu
 from runtime_service.batching.sequences import step_of
 from runtime_service.batching.statistics import Snapshot
 from runtime_service.batching.taking import taking
-from runtime_service.batching.validation import check_inputs, check_outputs
+from runtime_service.batching.validation import check_inputs, check_outputs, split_key
 from runtime_service.extensions.classification import classified, require_classes
 from runtime_service.extensions.shared_memory import SharedMemory
 from runtime_service.extensions.traces import Traces, TraceSetting
@@ -25,8 +25,8 @@ from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
-from runtime_service.policies import SequenceOptions, VersionPolicy
-from runtime_service.settings import ModelSettings
+from runtime_service.policies import SequenceOptions
+from runtime_service.readiness import ReadyRule
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -98,10 +98,12 @@ class DataPlane:
         explicit_control: bool = False,
         has_admin: bool = False,
         shared_memory: SharedMemory | None = None,
+        ready_rule: ReadyRule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``has_admin``: whether there is a place where settings of log and traces may be changed."""
         self.shared_memory = shared_memory or SharedMemory()
+        self._ready_rule = ready_rule or ReadyRule()
         self._traces = Traces()
         self._log_levels = LogLevels()
         self._has_admin = has_admin
@@ -126,7 +128,7 @@ class DataPlane:
         try:
             with (
                 self._lifecycle.request(request.peer),
-                self._registry.acquire(request.model_name, request.model_version).held() as served,
+                self._registry.acquire(request.model_name, request.model_version, split_key(request)).held() as served,
             ):
                 return self._infer(request, served, started)
         except _Reported as reported:
@@ -190,8 +192,9 @@ class DataPlane:
         return True
 
     def ready(self) -> bool:
-        """Every configured version was loaded and is warm, and the server is not on its way out."""
-        return self._lifecycle.phase is Phase.SERVING and self._registry.all_ready()
+        """Whether the models are as the rule wants them, and the server is not on its way out."""
+        is_serving = self._lifecycle.phase is Phase.SERVING
+        return is_serving and self._ready_rule.holds(self._registry.standings(), self._follower.has_tried)
 
     def models_ready(self) -> dict[str, bool]:
         """Of every model, whether a request that names no version would be served now."""
@@ -251,18 +254,15 @@ class DataPlane:
 
         Raises:
             IngotError: INVALID_ARGUMENT unless the server runs with ``model_control=explicit``; NOT_FOUND; what
-                loading raises.
+                loading raises. Nothing has changed then.
         """
         self._check_control(name)
-        known = self._follower.settings(name)
-        if known is None or policy:
-            known = ModelSettings(name, VersionPolicy.parse(policy or "stable"))
-        self._follower.follow(known)
+        self._follower.load(name, policy)
 
     def unload(self, name: str) -> None:
-        """Unload a model; requests in flight are finished, new ones get NOT_FOUND."""
+        """Unload a model, until it is loaded by request; requests in flight are finished, new ones get NOT_FOUND."""
         self._check_control(name)
-        self._follower.unfollow(name)
+        self._follower.unload(name)
 
     def log_settings(self, changes: Mapping[str, object]) -> dict[str, Value]:
         """Which lines of the log are written, after ``changes``; raises IngotError INVALID_ARGUMENT."""

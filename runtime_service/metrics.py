@@ -74,6 +74,11 @@ class Metrics:
         self.model_state = self._gauge(
             "ingot_model_state", "1 for the state that a model version is in.", (*_MODEL, "state")
         )
+        self.model_share = self._gauge(
+            "ingot_model_share",
+            "Part of the requests without a version that a label or number of a split policy gets, from 0 to 1.",
+            (*_MODEL, "label"),
+        )
         self.load_duration = self._histogram(
             "ingot_model_load_duration_seconds", "Fetching, verifying, loading and warming up.", ("model",), _LOAD
         )
@@ -83,7 +88,9 @@ class Metrics:
         self.poll_failure = self._counter(
             "ingot_repository_poll_failure_total", "Polls of the artifact store that failed; loaded models stay.", ()
         )
-        self.ready = self._gauge("ingot_server_ready", "1 when every configured version is loaded and warm.", ())
+        self.ready = self._gauge(
+            "ingot_server_ready", "1 when the server is ready by its rule (INGOT_RUNTIME_READY).", ()
+        )
         self.in_flight = self._gauge(
             "ingot_server_in_flight_requests", "Inference requests that are being served now.", ()
         )

@@ -48,6 +48,8 @@ _MOST_OBSERVERS = 64
 """Connections of the ports for metrics and control, each."""
 _SECONDS_TO_STOP = 1.0
 """What runs may take to end once they are stopped."""
+_SECONDS_TO_CLOSE = 1.0
+"""What a version that is being loaded may take beyond that; the process ends without it."""
 
 
 class RuntimeServer:
@@ -58,6 +60,7 @@ class RuntimeServer:
         if settings.address_file:
             require_place(Path(settings.address_file), variable("address_file"))
         self.settings = settings
+        self._is_loading = False
         self._grpc: GrpcServer | None = None
         self.metrics = Metrics(CollectorRegistry())
         self.lifecycle = Lifecycle(settings.max_in_flight)
@@ -75,6 +78,7 @@ class RuntimeServer:
             explicit_control=settings.model_control == "explicit",
             has_admin=bool(settings.control_address or settings.token),
             shared_memory=SharedMemory(settings.shared_memory, settings.max_request_bytes),
+            ready_rule=settings.ready_rule(),
         )
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         room = Room(settings.bytes_in_flight)
@@ -138,7 +142,8 @@ class RuntimeServer:
     def drain(self, hurry: threading.Event) -> bool:
         """Readiness first, then (after ``drain_delay``) refuse, finish what is in flight, and free the models.
 
-        An idle server is through at once; ``hurry`` ends every wait. False when requests were left unfinished.
+        An idle server is through at once, also where it is loading models; ``hurry`` ends every wait. False when requests were left
+        unfinished.
         """
         self.lifecycle.enter(Phase.LAME_DUCK)
         self._publish_readiness()
@@ -160,9 +165,14 @@ class RuntimeServer:
             stopped.wait(grace)
         if self.lifecycle.in_flight:
             return False
-        self.follower.close()
+        self._is_loading = not self.follower.close(_SECONDS_TO_CLOSE)
         self.dataplane.close()
         return True
+
+    @property
+    def is_loading(self) -> bool:
+        """Whether a version was still being loaded when the drain was over."""
+        return self._is_loading
 
     def _publish_readiness(self) -> None:
         if self._grpc is not None:
@@ -187,6 +197,9 @@ def serve(server: RuntimeServer) -> None:
         logging.shutdown()
         os._exit(1)  # an ordinary exit would wait for the threads of the requests that are stuck
     _LOG.info("drained")
+    if server.is_loading:
+        logging.shutdown()
+        os._exit(0)  # an ordinary exit takes memory away under the code that is being loaded
 
 
 @at_start
@@ -207,7 +220,7 @@ def store_source(settings: Settings) -> StoreSource:
         )
     memory = Memory(settings.home / MEMORY_FILE)
     url = settings.store_url or str(settings.home / "store")
-    store = open_store(url, settings.home / "cache", memory, begins=False)
+    store = open_store(url, settings.home / "cache", memory, begins=False, cache_bytes=settings.cache_bytes)
     return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
 
 

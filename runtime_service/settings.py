@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from runtime_service.policies import SequenceOptions, VersionPolicy
-from shared_ir.artifact.published import is_model_name
-from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import whole_number
+from runtime_service.model_settings import ModelSettings, read_models_file, require_model
+from runtime_service.policies import VersionPolicy
+from runtime_service.readiness import ReadyRule
+from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.http_server import UNIX
 from shared_ir.service_kit.settings import (
@@ -31,41 +30,13 @@ from shared_ir.service_kit.settings import (
     without_service_links,
 )
 
-EVERY_MODEL = "*"
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
 """Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
-_BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes")
+_BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes", "cache_bytes")
 _SECRETS = ("token", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """How one model is served. Empty fields take the server's defaults."""
-
-    name: str
-    policy: VersionPolicy
-    max_batch_size: int | None = None
-    max_queue_delay_microseconds: int | None = None
-    max_queue_size: int | None = None
-    instances: int | None = None
-    run_memory_bytes: int | None = None
-    kept_memory_bytes: int | None = None
-    preferred_batch_sizes: tuple[int, ...] = ()
-    """Rows for which an execution does not wait for the delay, ascending."""
-    priority_levels: int = 0
-    """Requests have priorities from 1, which goes before all others, to this; 0: they have none."""
-    default_priority_level: int = 0
-    """Of requests that name none; needed where there are levels."""
-    sequence: SequenceOptions | None = None
-    """The state that the model keeps between requests of a sequence, if it does."""
-    independent_rows: bool = False
-    """The operator's word that no row of the model sees another, where the compiler has not proven it: requests of different
-    clients are merged."""
-    warmup: Mapping[str, int] = field(default_factory=dict)
-    """Sizes of symbolic dims for the first run, such as ``{"height": 48, "width": 192}``."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +51,8 @@ class Settings:
     """Artifact store: a path, ``file://``, ``s3://``, ``gs://`` or ``az://``. Empty: ``store/`` in the home folder."""
     models: str = ""
     """What to serve: ``name@policy`` separated by commas, ``*@policy`` for every model of the store that has one.
-    Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``."""
+    Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``. Labels and numbers with
+    weights (``stable:95+canary:5``) share the requests that name no version."""
     models_file: str = ""
     """JSON file with settings per model: ``{"resnet": {"policy": "stable", "max_batch_size": 16, ...}}``."""
     model_control: str = "configured"
@@ -90,8 +62,14 @@ class Settings:
     """Where models are loaded and unloaded with ``explicit`` control, and settings of log and traces changed, and nowhere else:
     ``unix:/path`` of a socket for this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and
     is of the loopback interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
+    ready: str = "all"
+    """When the server is ready: ``all`` models that were there when it started are loaded and warm, and there is one; ``any`` of them
+    answers, and the others were tried; ``none`` has to, but all were tried; or the names, separated by commas, of those that have to."""
     poll_interval: float = 2.0
-    """Seconds between two looks at the versions and labels of the store."""
+    """Seconds between two looks at the store, each one request as long as nothing changes there."""
+    cache_bytes: int = 20 << 30
+    """Bytes of copies of remote objects in ``cache/`` of the home folder: of those that nobody uses any more the least recently used
+    go first. 0: no limit."""
     grpc_address: str = "127.0.0.1:8001"
     """Where gRPC listens; port 0 takes a free one. Empty turns it off."""
     http_address: str = "127.0.0.1:8000"
@@ -177,6 +155,7 @@ class Settings:
             "run_memory_bytes",
             "kept_memory_bytes",
             "max_bytes_in_flight",
+            "cache_bytes",
         )
         require_at_least(self, 0, counts, variable)
         require_at_most(self, MOST_BYTES, _BYTES, variable)
@@ -195,6 +174,7 @@ class Settings:
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
         self._check_shared_memory()
+        self.ready_rule()
 
     def _check_shared_memory(self) -> None:
         given = self.shared_memory.removeprefix("/")
@@ -224,19 +204,23 @@ class Settings:
     def trust_directory(self) -> Path:
         return Path(self.trust) if self.trust else self.home / "trust"
 
+    def ready_rule(self) -> ReadyRule:
+        """Raises IngotError INVALID_ARGUMENT."""
+        return ReadyRule.parse(self.ready, variable("ready"))
+
     def model_settings(self) -> tuple[ModelSettings, ...]:
         """Every configured model, once.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the list or the file is malformed.
         """
-        found = _models_file(Path(self.models_file)) if self.models_file else {}
+        found = read_models_file(Path(self.models_file)) if self.models_file else {}
         for item in filter(None, (part.strip() for part in self.models.split(","))):
             name, _, policy = item.partition("@")
             if name in found:
                 raise _invalid("models", "each model once", name)
-            _require_model(name, variable("models"))
-            found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable"))
+            require_model(name, variable("models"))
+            found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable", variable("models")))
         return tuple(found.values())
 
 
@@ -249,109 +233,6 @@ def variables() -> tuple[str, ...]:
     """Of all settings, and of the files that secrets among them may stand in."""
     named = tuple(variable(own.name) for own in fields(Settings))
     return named + file_variables(variable(name) for name in _SECRETS)
-
-
-MOST_LEVELS = 100
-_LIMITS = {
-    "max_batch_size": (0, MOST_THINGS),
-    "max_queue_delay_microseconds": (0, 10**6 * MOST_SECONDS),
-    "max_queue_size": (1, MOST_THINGS),
-    "instances": (0, MOST_THINGS),
-    "run_memory_bytes": (0, MOST_BYTES),
-    "kept_memory_bytes": (0, MOST_BYTES),
-    "priority_levels": (0, MOST_LEVELS),
-    "default_priority_level": (0, MOST_LEVELS),
-}
-"""What the numbers of :class:`ModelSettings` are at least and at most. Of instances, 0 are as many as the server's."""
-
-
-def _models_file(path: Path) -> dict[str, ModelSettings]:
-    try:
-        data = json.loads(path.read_text())
-        return {name: _model(name, dict(fields), path) for name, fields in data.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            f"cannot use the models file: {error}",
-            field=str(path),
-            expected='{"name": {"policy": "stable", "max_batch_size": 16}}',
-        ) from error
-
-
-def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
-    _require_model(name, str(path))
-    policy = VersionPolicy.parse(str(given.pop("policy", "stable")))
-    where = f"{path}: {name}"
-    sizes = dict(given.pop("warmup", {}))
-    warmup = {
-        str(symbol): _number(extent, (0, MOST_THINGS), f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()
-    }
-    independent = given.pop("independent_rows", False)
-    if not isinstance(independent, bool):
-        raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
-    sequence = given.pop("sequence", None)
-    preferred = _sizes(given.pop("preferred_batch_sizes", []), f"{where}: preferred_batch_sizes")
-    odd = next((key for key in given if key not in _LIMITS), None)
-    if odd is not None:
-        known = ", ".join(("policy", "warmup", "independent_rows", "preferred_batch_sizes", "sequence", *_LIMITS))
-        raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
-    numbers = {key: _number(value, _LIMITS[key], f"{where}: {key}") for key, value in given.items()}
-    levels, usual = numbers.get("priority_levels", 0), numbers.get("default_priority_level", 0)
-    if bool(levels) != bool(usual) or usual > levels:
-        raise out_of_range(
-            f"{where}: default_priority_level",
-            f"1 to {levels}" if levels else "none without priority_levels",
-            str(usual),
-        )
-    return ModelSettings(
-        name,
-        policy,
-        warmup=warmup,
-        independent_rows=independent,
-        preferred_batch_sizes=preferred,
-        sequence=None if sequence is None else _sequence(sequence, f"{where}: sequence"),
-        **numbers,
-    )
-
-
-_SEQUENCE_LIMITS = {"most": (1, MOST_THINGS), "idle_seconds": (1, MOST_SECONDS), "most_bytes": (1, MOST_BYTES)}
-
-
-def _sequence(given: object, where: str) -> SequenceOptions:
-    fields = dict(given) if isinstance(given, dict) else {}
-    state, sizes = fields.pop("state", None), fields.pop("sizes", {})
-    if not isinstance(state, dict) or not state or not all(isinstance(name, str) for name in state.values()):
-        raise out_of_range(f"{where}: state", '{"INPUT": "OUTPUT"}', str(state)[:40])
-    if not isinstance(sizes, dict):
-        raise out_of_range(f"{where}: sizes", '{"SYMBOL": 1}', str(sizes)[:40])
-    odd = next((key for key in fields if key not in _SEQUENCE_LIMITS), None)
-    if odd is not None:
-        raise out_of_range(f"{where}: {odd}", f"one of state, sizes, {', '.join(_SEQUENCE_LIMITS)}", odd)
-    numbers = {key: _number(value, _SEQUENCE_LIMITS[key], f"{where}: {key}") for key, value in fields.items()}
-    known = {name: _number(extent, (0, MOST_THINGS), f"{where}: sizes: {name}") for name, extent in sizes.items()}
-    return SequenceOptions(state, known, **numbers)
-
-
-def _sizes(value: object, where: str) -> tuple[int, ...]:
-    """Different numbers of rows, ascending."""
-    if not isinstance(value, list):
-        raise out_of_range(where, "a list of numbers of rows", str(value)[:40])
-    return tuple(sorted({_number(size, (1, MOST_THINGS), where) for size in value}))
-
-
-def _require_model(name: str, where: str) -> None:
-    """Raises IngotError INVALID_ARGUMENT, naming ``where`` it stands: no model can have this name, and it would be waited for in vain."""
-    if name != EVERY_MODEL and not is_model_name(name):
-        raise out_of_range(where, "names of models, or * for every one", repr(name)[:100])
-
-
-def _number(value: object, limits: tuple[int, int], where: str) -> int:
-    """``value``, which may be written as text."""
-    number = whole_number(value) if isinstance(value, str) else value
-    least, most = limits
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise out_of_range(where, f"a whole number from {least} to {most}", str(value)[:40])
-    return number
 
 
 def _invalid(field_name: str, expected: str, received: str) -> IngotError:

@@ -30,6 +30,8 @@ _LARGE_BYTES = 1 << 18
 _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
+SPLIT_KEY = "ingot-split-key"
+"""Head of a request with the key that keeps requests at one version, for those who cannot set the parameter of that name."""
 _HEALTH = "/v2/health/"
 _REPOSITORY = "/v2/repository/"
 
@@ -131,7 +133,14 @@ class RestApplication:
             with request.holding(json_bytes(document)), large:
                 decoded, binary = rest_codec.decode(model, version, request.body, len(document))
         cancellation = Cancellation(request.has_gone)
-        decoded = replace(decoded, cancellation=cancellation, peer=request.peer, hold=request.hold, grow=request.grow)
+        decoded = replace(
+            decoded,
+            cancellation=cancellation,
+            peer=request.peer,
+            split_key=request.headers.get(SPLIT_KEY, ""),
+            hold=request.hold,
+            grow=request.grow,
+        )
         return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:

@@ -102,6 +102,7 @@ class InferRequest:
         deadline: on the clock of ``time.monotonic``, in seconds; the request is not computed after it.
         cancellation: fires when the client went away.
         peer: who sent it, as far as shares go.
+        split_key: of its head: requests of one key go to one version, where several share a model by weight.
         hold: counts bytes that are made of the request until it is over, before they are made.
         grow: counts bytes of its answer, likewise.
     """
@@ -115,6 +116,7 @@ class InferRequest:
     deadline: float | None = None
     cancellation: Cancellation | None = None
     peer: str = ""
+    split_key: str = ""
     hold: Take = uncounted
     grow: Take = uncounted
 

@@ -14,6 +14,26 @@ from shared_ir.plan.program import TensorSpec
 from shared_ir.printable import some_of
 
 
+def split_key(request: InferRequest) -> str:
+    """By which ``request`` takes part in a split by weight: the parameter ``split_key``, that of its head, or the sequence it belongs
+    to, which stays with one version; empty where it has none.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, it is no text and no number.
+    """
+    value = request.parameters.get("split_key", request.split_key)
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the key by which a request is sent to a version is malformed",
+            field="split_key",
+            expected="a text or a whole number",
+            received=repr(value)[:40],
+        )
+    sequence = request.parameters.get("sequence_id")
+    return str(value) or (f"{request.peer} {sequence}" if sequence else "")
+
+
 def priority_of(request: InferRequest) -> int:
     """The priority that ``request`` asks for; 0 where it names none.
 

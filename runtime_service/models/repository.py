@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from runtime_service.executors.resources import Resources
+from runtime_service.models.changes import StoreChanges
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
 from shared_ir.artifact.layout import OpenedArtifact
@@ -28,8 +30,12 @@ class StoreSource:
     load_models: LoadModels
     _signers: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
-    def models(self) -> tuple[str, ...]:
-        return self.repository.names()
+    @cached_property
+    def _changes(self) -> StoreChanges:
+        return StoreChanges(self.repository.store, lambda: self.repository.trust.keys.keys())
+
+    def changes(self, names: Collection[str] | None) -> frozenset[str]:
+        return self._changes.since_last(names)
 
     def catalogue(self, name: str) -> PolicyCatalogue:
         versions = self.repository.version_numbers(name)

@@ -12,10 +12,11 @@ from runtime_service.batching.sequences import Sequences
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
+from runtime_service.model_settings import ModelSettings
 from runtime_service.models.served import Interface, LoadedModel, ServedModel
 from runtime_service.models.source import VersionSource
 from runtime_service.models.warmup import rows_mix, warm_up
-from runtime_service.settings import ModelSettings, Settings
+from runtime_service.settings import Settings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.plan.program import TensorSpec

@@ -96,8 +96,7 @@ class FileStore:
         if not is_regular(path):
             return None
         status = path.lstat()
-        tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_size}"
-        return Identity(status.st_size, tag, status.st_mtime)
+        return Identity(status.st_size, _tag(status), status.st_mtime)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         for entry, key in _walk(self._path(prefix), prefix, after):
@@ -105,7 +104,7 @@ class FileStore:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # deleted meanwhile
                 continue
-            yield ObjectInfo(key, status.st_size, status.st_mtime)
+            yield ObjectInfo(key, status.st_size, status.st_mtime, _tag(status))
 
     def keys(self, prefix: str, after: str = "") -> Iterator[str]:
         return (key for _, key in _walk(self._path(prefix), prefix, after))
@@ -151,6 +150,10 @@ class FileStore:
             yield
         finally:
             os.close(descriptor)
+
+
+def _tag(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_size}"
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

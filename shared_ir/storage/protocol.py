@@ -20,11 +20,12 @@ _KEY = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9._@+=-]*(?:/[A-Za-z0-9_@+=-][A-Za-
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """``size`` in bytes, ``modified`` in seconds since the epoch."""
+    """``size`` in bytes, ``modified`` in seconds since the epoch. Who writes the object anew gives it another ``tag``."""
 
     key: str
     size: int
     modified: float
+    tag: str = ""
 
 
 @dataclass(frozen=True)

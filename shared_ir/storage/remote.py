@@ -208,8 +208,8 @@ class RemoteStore:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        modified = head["last_modified"].timestamp()
-        return Identity(int(head["size"]), f"{head['e_tag']}-{head['size']}-{modified}", modified)
+        size, modified = int(head["size"]), head["last_modified"].timestamp()
+        return Identity(size, _tag(head["e_tag"], size, modified), modified)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         pages = self._call(
@@ -217,7 +217,8 @@ class RemoteStore:
         )
         while page := self._call(prefix, next, pages, None):
             for item in sorted(page, key=lambda item: item["path"]):
-                yield ObjectInfo(item["path"], int(item["size"]), item["last_modified"].timestamp())
+                size, modified = int(item["size"]), item["last_modified"].timestamp()
+                yield ObjectInfo(item["path"], size, modified, _tag(item["e_tag"], size, modified))
 
     def keys(self, prefix: str, after: str = "") -> Iterator[str]:
         return (info.key for info in self.list(prefix, after))
@@ -276,3 +277,7 @@ class RemoteStore:
                 received=_REASONS.get(type(error), "no answer, or an error of its own"),
                 remedy="Try again; the log of the service says what the store answered.",
             ) from error
+
+
+def _tag(e_tag: str | None, size: int, modified: float) -> str:
+    return f"{e_tag}-{size}-{modified}"

@@ -15,11 +15,19 @@ from shared_ir.storage.mark import Marks, StoreMark
 from shared_ir.storage.protocol import ObjectStore
 
 
-def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, *, begins: bool = True) -> ObjectStore:
+def open_store(
+    url: str,
+    cache: Path | None = None,
+    marks: Marks | None = None,
+    *,
+    begins: bool = True,
+    cache_bytes: int | None = None,
+) -> ObjectStore:
     """The store at ``url``: ``file:///data/store``, a plain path, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
 
     Credentials and endpoint of remote stores come from the environment: ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...
-    ``cache`` is where copies of remote objects are kept; by default under ``XDG_CACHE_HOME``. With ``marks`` a folder is refused, whenever
+    ``cache`` is where copies of remote objects are kept, by default under ``XDG_CACHE_HOME``, and ``cache_bytes`` what they may take (0: no
+    limit). With ``marks`` a folder is refused, whenever
     it is used, that is not the store that was seen before; where none was, one begins, unless ``begins`` is false.
 
     Raises:
@@ -41,10 +49,10 @@ def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, 
         raise _bad_url(url)
     # NOTE: imported here so that local use needs no obstore.
     with needing("runtime", "the client of remote stores"):
-        from shared_ir.storage.remote import RemoteStore
+        from shared_ir.storage.remote import CACHE_LIMIT_BYTES, RemoteStore
 
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingot" / "objects"
-    return RemoteStore.open(url, cache or default)
+    return RemoteStore.open(url, cache or default, CACHE_LIMIT_BYTES if cache_bytes is None else cache_bytes)
 
 
 def _unusable(root: Path) -> IngotError | None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from runtime_service.model_settings import _LIMITS, ModelSettings
 from runtime_service.models.versions import threads_per_instance
 from runtime_service.policies import PolicyCatalogue, Selection, VersionPolicy
-from runtime_service.settings import _LIMITS, ModelSettings, Settings, variable
+from runtime_service.settings import Settings, variable
 from shared_ir.errors import ErrorCode, IngotError
 
 CATALOGUE = PolicyCatalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import ModuleType
@@ -117,9 +117,10 @@ class ToySource:
         self.make.setdefault(name, {})[version] = make
         self.marks.setdefault(name, {}).update(dict.fromkeys(labels, version))
 
-    def models(self) -> tuple[str, ...]:
+    def changes(self, names: Collection[str] | None) -> frozenset[str]:
+        """Whatever there is: nobody tells a toy."""
         self._check()
-        return tuple(self.make)
+        return frozenset(self.make if names is None else names)
 
     def catalogue(self, name: str) -> PolicyCatalogue:
         self._check()
