@@ -49,8 +49,9 @@ class StoreSource:
         return PolicyCatalogue(versions, labels.numbers, labels.faults)
 
     def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
-        opened = self.repository.open_version(self.repository.version(name, version))
-        models = self.load_models(opened, instances, resources)
+        with self.repository.store.holding():
+            opened = self.repository.open_version(self.repository.version(name, version))
+            models = self.load_models(opened, instances, resources)
         self._signers[name, version] = opened.signers
         return models
 

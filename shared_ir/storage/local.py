@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -131,6 +131,9 @@ class FileStore:
         if limit is not None and size > limit:
             raise too_large(key, limit, size)
         return self._path(key)
+
+    def holding(self) -> AbstractContextManager[None]:
+        return nullcontext()
 
     def draft(self, key: str) -> Draft:
         return GrowingDraft(self._path(key), self._path, self._locked)

@@ -129,6 +129,9 @@ class ObjectStore(Protocol):
     def local_path(self, key: str, limit: int | None = None) -> Path:
         """A local file with the object; it must not be written. Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, as :meth:`get`."""
 
+    def holding(self) -> AbstractContextManager[None]:
+        """The local files that this thread is given until the end stay, though others need their room."""
+
 
 def check_key(key: str) -> str:
     """Raises IngotError INVALID_ARGUMENT for a key that could leave its store or hide in it."""

@@ -9,6 +9,7 @@ from urllib.parse import unquote, urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
+from shared_ir.storage.cache import CACHE_LIMIT_BYTES
 from shared_ir.storage.faults import file_error
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.mark import Marks, StoreMark
@@ -21,7 +22,7 @@ def open_store(
     marks: Marks | None = None,
     *,
     begins: bool = True,
-    cache_bytes: int | None = None,
+    cache_bytes: int = CACHE_LIMIT_BYTES,
 ) -> ObjectStore:
     """The store at ``url``: ``file:///data/store``, a plain path, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
 
@@ -49,10 +50,10 @@ def open_store(
         raise _bad_url(url)
     # NOTE: imported here so that local use needs no obstore.
     with needing("runtime", "the client of remote stores"):
-        from shared_ir.storage.remote import CACHE_LIMIT_BYTES, RemoteStore
+        from shared_ir.storage.remote import RemoteStore
 
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingot" / "objects"
-    return RemoteStore.open(url, cache or default, CACHE_LIMIT_BYTES if cache_bytes is None else cache_bytes)
+    return RemoteStore.open(url, cache or default, cache_bytes)
 
 
 def _unusable(root: Path) -> IngotError | None:

@@ -391,8 +391,9 @@ def test_a_split_by_weight(source: ToySource) -> None:
     def versions(key: str | int) -> set[str]:
         return {service.infer(key=key)[1] for _ in range(5)}
 
-    by_key = {f"user-{n}": versions(f"user-{n}") for n in range(40)} | {7: versions(7), "": set()}
-    assert all(len(found) == 1 for key, found in by_key.items() if key != "")
+    keys: list[str | int] = [*(f"user-{n}" for n in range(40)), 7]
+    by_key = {key: versions(key) for key in keys}
+    assert all(len(found) == 1 for found in by_key.values())
     assert set.union(*by_key.values()) == {"1", "2"}
     assert {service.infer()[1] for _ in range(60)} == {"1", "2"}
     assert service.infer(version="stable", key="user-1")[1] == "1"
