@@ -100,6 +100,9 @@ class Settings:
     """Bytes that the outputs of one run may take, and again its intermediate values, strings and sequences, beside weights; 0: no limit."""
     kept_memory_bytes: int = 1 << 30
     """Bytes of intermediate values that an instance keeps from one run for the next; what is more is given back. 0: all are kept."""
+    kept_threads: int = 512
+    """Threads that all models keep together between their runs: those of the least recently used end, and begin again with the next
+    request for their model. 0: no limit."""
     cores: int = 0
     """Cores to use; 0 takes the smaller of the affinity mask and the container's CPU quota."""
     drain_delay: float = 0.0
@@ -156,11 +159,12 @@ class Settings:
             "kept_memory_bytes",
             "max_bytes_in_flight",
             "cache_bytes",
+            "kept_threads",
         )
         require_at_least(self, 0, counts, variable)
         require_at_most(self, MOST_BYTES, _BYTES, variable)
         require_at_most(self, MOST_SECONDS, ("poll_interval", "drain_delay", "drain_timeout"), variable)
-        things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores")
+        things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores", "kept_threads")
         require_at_most(self, MOST_THINGS, things, variable)
         require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
         if not (self.grpc_address or self.http_address):

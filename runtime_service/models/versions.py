@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.rows import batch_symbol
@@ -15,6 +16,7 @@ from runtime_service.metrics import Metrics
 from runtime_service.model_settings import ModelSettings
 from runtime_service.models.served import Interface, LoadedModel, ServedModel
 from runtime_service.models.source import VersionSource
+from runtime_service.models.thread_budget import ThreadBudget
 from runtime_service.models.warmup import rows_mix, warm_up
 from runtime_service.settings import Settings
 from shared_ir.errors import ErrorCode, IngotError
@@ -32,6 +34,10 @@ class ModelLoader:
     source: VersionSource
     settings: Settings
     metrics: Metrics
+
+    @cached_property
+    def _budget(self) -> ThreadBudget:
+        return ThreadBudget(self.settings.kept_threads)
 
     def load(self, model: ModelSettings, version: int) -> ServedModel:
         """A version that is ready to serve.
@@ -54,7 +60,7 @@ class ModelLoader:
                 instance.close()
             raise
         observer = ModelObserver(self.metrics, model.name, str(version))
-        return ServedModel(model.name, version, signature, instances, options, observer, sequences)
+        return ServedModel(model.name, version, signature, instances, options, observer, sequences, self._budget)
 
     def _prepare(
         self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]

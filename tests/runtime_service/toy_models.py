@@ -53,6 +53,9 @@ class ToyModel:
         self.runs.append(first.shape[0] if first is not None and first.ndim else 1)
         return self.function(inputs)
 
+    def rest(self) -> bool:
+        return True
+
     def close(self) -> None:
         assert not self.closed, "closed twice"
         self.closed = True
