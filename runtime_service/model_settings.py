@@ -14,6 +14,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.settings import MOST_BYTES, MOST_SECONDS, MOST_THINGS, out_of_range
 
+PRESETS = ("latency", "throughput")
+"""What a model is served for: one execution at a time on all cores, or as many as there are cores, each on one."""
 EVERY_MODEL = "*"
 """As a configured name: every model of the store that the policy finds a version of."""
 
@@ -24,6 +26,7 @@ class ModelSettings:
 
     name: str
     policy: VersionPolicy
+    preset: str = ""
     max_batch_size: int | None = None
     max_queue_delay_microseconds: int | None = None
     max_queue_size: int | None = None
@@ -83,11 +86,16 @@ def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
     independent = given.pop("independent_rows", False)
     if not isinstance(independent, bool):
         raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
+    preset = given.pop("preset", "")
+    if preset not in ("", *PRESETS):
+        raise out_of_range(f"{where}: preset", " or ".join(PRESETS), repr(preset)[:40])
     sequence = given.pop("sequence", None)
     preferred = _sizes(given.pop("preferred_batch_sizes", []), f"{where}: preferred_batch_sizes")
     odd = next((key for key in given if key not in _LIMITS), None)
     if odd is not None:
-        known = ", ".join(("policy", "warmup", "independent_rows", "preferred_batch_sizes", "sequence", *_LIMITS))
+        known = ", ".join(
+            ("policy", "preset", "warmup", "independent_rows", "preferred_batch_sizes", "sequence", *_LIMITS)
+        )
         raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
     numbers = {key: _number(value, _LIMITS[key], f"{where}: {key}") for key, value in given.items()}
     levels, usual = numbers.get("priority_levels", 0), numbers.get("default_priority_level", 0)
@@ -100,6 +108,7 @@ def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
     return ModelSettings(
         name,
         policy,
+        preset,
         warmup=warmup,
         independent_rows=independent,
         preferred_batch_sizes=preferred,

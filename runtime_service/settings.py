@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from runtime_service.model_settings import ModelSettings, read_models_file, require_model
+from runtime_service.model_settings import PRESETS, ModelSettings, read_models_file, require_model
 from runtime_service.policies import VersionPolicy
 from runtime_service.readiness import ReadyRule
 from shared_ir.errors import IngotError
@@ -94,8 +94,11 @@ class Settings:
     """How long a request may wait for others while an instance is free."""
     max_queue_size: int = 512
     """Waiting requests per model version beyond which new ones are refused."""
-    instances: int = 1
-    """Executions of one model version that may run at once; the cores are divided among them."""
+    preset: str = "latency"
+    """What models are served for, where nothing else is said: ``latency``, one execution at a time on all cores, or ``throughput``, as many
+    as there are cores, each on one."""
+    instances: int = 0
+    """Executions of one model version that may run at once; the cores are divided among them. 0: as the preset says."""
     run_memory_bytes: int = 4 << 30
     """Bytes that the outputs of one run may take, and again its intermediate values, strings and sequences, beside weights; 0: no limit."""
     kept_memory_bytes: int = 1 << 30
@@ -148,7 +151,7 @@ class Settings:
                 f"{self.control_address}: anyone who reaches it could unload models",
             )
         require_whole_tls(self, variable)
-        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
+        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes"), variable)
         counts = (
             "max_batch_size",
             "max_queue_delay_microseconds",
@@ -160,6 +163,7 @@ class Settings:
             "max_bytes_in_flight",
             "cache_bytes",
             "kept_threads",
+            "instances",
         )
         require_at_least(self, 0, counts, variable)
         require_at_most(self, MOST_BYTES, _BYTES, variable)
@@ -177,6 +181,8 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+        if self.preset not in PRESETS:
+            raise _invalid("preset", " or ".join(PRESETS), repr(self.preset)[:100])
         self._check_shared_memory()
         self.ready_rule()
 
@@ -225,7 +231,15 @@ class Settings:
                 raise _invalid("models", "each model once", name)
             require_model(name, variable("models"))
             found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable", variable("models")))
+        for model in found.values():
+            self._check_sizes(model)
         return tuple(found.values())
+
+    def _check_sizes(self, model: ModelSettings) -> None:
+        most = self.max_batch_size if model.max_batch_size is None else model.max_batch_size
+        if max(model.preferred_batch_sizes, default=0) > most:
+            where = f"{self.models_file}: {model.name}: preferred_batch_sizes"
+            raise out_of_range(where, f"at most max_batch_size, {most}", str(list(model.preferred_batch_sizes))[:100])
 
 
 def variable(field_name: str) -> str:

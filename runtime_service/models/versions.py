@@ -45,8 +45,10 @@ class ModelLoader:
         Raises:
             IngotError: the store or the artifact is at fault; nothing stays loaded.
         """
-        count = model.instances or self.settings.instances
-        threads = threads_per_instance(self.settings.cores or usable_cores(), count)
+        cores = self.settings.cores or usable_cores()
+        wanted = {"latency": 1, "throughput": cores}[model.preset or self.settings.preset]
+        count = model.instances or (0 if model.preset else self.settings.instances) or wanted
+        threads = threads_per_instance(cores, count)
         memory = _first(model.run_memory_bytes, self.settings.run_memory_bytes)
         resources = Resources(threads, memory, _first(model.kept_memory_bytes, self.settings.kept_memory_bytes))
         instances = self.source.load(model.name, version, count, resources)
@@ -88,7 +90,7 @@ class ModelLoader:
         return Interface(inputs, outputs, batch), options
 
     def _options(self, model: ModelSettings) -> BatchOptions:
-        options = BatchOptions(
+        return BatchOptions(
             _first(model.max_batch_size, self.settings.max_batch_size),
             _first(model.max_queue_delay_microseconds, self.settings.max_queue_delay_microseconds) / 1e6,
             _first(model.max_queue_size, self.settings.max_queue_size),
@@ -96,15 +98,6 @@ class ModelLoader:
             priority_levels=model.priority_levels,
             default_priority_level=model.default_priority_level,
         )
-        if max(options.preferred_batch_sizes, default=0) > options.max_batch_size:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"a preferred batch size of model {model.name!r} is above the largest",
-                field="preferred_batch_sizes",
-                expected=f"at most max_batch_size, {options.max_batch_size}",
-                received=str(list(options.preferred_batch_sizes)),
-            )
-        return options
 
 
 def threads_per_instance(cores: int, instances: int) -> int:

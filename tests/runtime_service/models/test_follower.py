@@ -484,6 +484,28 @@ def test_instances_are_loaded_and_all_closed(source: ToySource) -> None:
     assert [model.closed for _, _, model in source.loaded] == [True] * 3
 
 
+@pytest.mark.parametrize(
+    ("settings", "model", "expected"),
+    [
+        ({}, {}, (1, 6)),
+        ({"preset": "throughput"}, {}, (6, 1)),
+        ({"preset": "throughput", "instances": 2}, {}, (2, 3)),
+        ({"instances": 2}, {"preset": "throughput"}, (6, 1)),
+        ({"preset": "throughput"}, {"preset": "latency"}, (1, 6)),
+        ({}, {"preset": "throughput", "instances": 3}, (3, 2)),
+    ],
+)
+def test_presets(
+    source: ToySource, tmp_path: Path, settings: dict[str, Any], model: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({"m": model}))
+    service = Service(source, models_file=str(file), cores=6, **settings)
+    service.follower.reconcile()
+    config = service.dataplane.model_config("m")
+    assert (config.instances, config.options.resources.threads) == expected
+
+
 def test_models_whose_rows_depend_on_each_other_are_not_batched(source: ToySource) -> None:
     source.publish("mixing", 1, mixing_model, "stable")
     service = Service(source, models="m,mixing")
