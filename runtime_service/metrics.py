@@ -76,7 +76,7 @@ class Metrics:
         )
         self.model_share = self._gauge(
             "ingot_model_share",
-            "Part of the requests without a version that a label or number of a split policy gets, from 0 to 1.",
+            "Part of the requests without a version that a label of a split gets.",
             (*_MODEL, "label"),
         )
         self.load_duration = self._histogram(
@@ -88,12 +88,8 @@ class Metrics:
         self.poll_failure = self._counter(
             "ingot_repository_poll_failure_total", "Polls of the artifact store that failed; loaded models stay.", ()
         )
-        self.ready = self._gauge(
-            "ingot_server_ready", "1 when the server is ready by its rule (INGOT_RUNTIME_READY).", ()
-        )
-        self.in_flight = self._gauge(
-            "ingot_server_in_flight_requests", "Inference requests that are being served now.", ()
-        )
+        self.ready = self._gauge("ingot_server_ready", "1 when the server is ready (INGOT_RUNTIME_READY).", ())
+        self.in_flight = self._gauge("ingot_server_in_flight_requests", "Inference requests being served now.", ())
         ProcessCollector(registry=registry)
         PlatformCollector(registry=registry)
 

@@ -18,7 +18,10 @@ SERVERS = ("calls", "health", "http_metrics")
 SETTINGS = (
     "compiler_service.boundary",
     "compiler_service.settings",
+    "runtime_service.model_settings",
     "runtime_service.policies",
+    "runtime_service.readiness",
+    "runtime_service.splitting",
     "runtime_service.settings",
 )
 """What commands know of the services that they may start: the names of settings."""
