@@ -149,32 +149,37 @@ class Follower:
         return True
 
     def _learn(self) -> bool:
-        """Note what is to be read anew, and find what every model of the store is wanted for; whether the store answered."""
+        """Note what is to be read anew, and find models that nobody has named; whether the store answered."""
         try:
             self._unread |= self._source.changes(None if self._wanted.has_template else self._wanted.names())
-        except IngotError as error:
+        except Exception as error:
             self._metrics.poll_failure.inc()
-            _LOG.warning("cannot look at the store: %s", error)
+            _LOG.warning("cannot look at the store: %s", error, exc_info=not isinstance(error, IngotError))
             return False
         for name in sorted(self._unread):
             found = self._wanted.discoverable(name)
-            if found is None:
-                if name not in self._wanted:
-                    self._unread.discard(name)
-                continue
-            try:
-                selection = found.policy.select(self._source.catalogue(name))
-            except IngotError as error:
-                if error.code is not ErrorCode.UNAVAILABLE:
-                    self._unread.discard(name)
-                continue
-            self._unread.discard(name)
-            with self._turns.turn():
-                if self._wanted.discoverable(name) is not None:
-                    self._wanted.put(found)
-                    self._selections[name] = selection
-                    self._registry.add(name, came_later=self._has_tried)
+            if found is not None:
+                self._discover(found)
+            elif name not in self._wanted:
+                self._unread.discard(name)
         return True
+
+    def _discover(self, model: ModelSettings) -> None:
+        """Want a model of the store that nobody has named, if its policy finds a version. NOTE: who was not reached is asked again."""
+        try:
+            selection = model.policy.select(self._source.catalogue(model.name))
+        except Exception as error:
+            if not isinstance(error, IngotError):
+                _LOG.exception("%s@%s: unexpected error", model.name, model.policy)
+            elif error.code is not ErrorCode.UNAVAILABLE:
+                self._unread.discard(model.name)
+            return
+        with self._turns.turn():
+            if self._wanted.discoverable(model.name) is not None:  # nobody has loaded it meanwhile
+                self._wanted.put(model)
+                self._selections[model.name] = selection
+                self._registry.add(model.name, came_later=self._has_tried)
+        self._unread.discard(model.name)
 
     def _follow_safely(self, model: ModelSettings) -> bool:
         """As :meth:`_follow`; what is raised is written to the log."""

@@ -6,10 +6,16 @@ import math
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 
+import numpy as np
 import pytest
+import tritonclient.grpc as grpc
+import tritonclient.http as http
 
 from runtime_service.splitting import Share, chosen
+from tests.runtime_service.toy_models import ToySource, running_server, scale_model, tensor
 
 KEYS = [f"user-{number}" for number in range(20_000)]
 SIGMAS = 4.5
@@ -78,6 +84,29 @@ def test_where_a_share_changes_keys_go_to_or_from_it_alone(
     moved = [(old, new) for old, new in pairs if old != new]
     assert {new if parts[1] > parts[0] else old for old, new in moved} == {changed}
     assert within(len(moved), abs(parts[1] - parts[0])), (len(moved), parts)
+
+
+@pytest.mark.parametrize("way", ["parameter over gRPC", "parameter over REST", "head over REST"])
+def test_a_client_says_its_key(way: str) -> None:
+    source = ToySource()
+    for version, label in ((1, "stable"), (2, "canary")):
+        source.publish("m", version, partial(scale_model, float(version)), label)
+    with running_server(source, models="m@stable:1+canary:1") as server:
+        module, at = (grpc, "grpc") if "gRPC" in way else (http, "http")
+        client = module.InferenceServerClient(server.addresses[at])
+        x = tensor(module, "x", np.ones((1, 4), np.float32), "FP32")
+
+        def answer(key: str) -> float:
+            said = {"headers": {"Ingot-Split-Key": key}} if "head" in way else {"parameters": {"split_key": key}}
+            return float(client.infer("m", [x], **said).as_numpy("y")[0, 0])
+
+        shares = split(1, 1)
+        named = tuple(replace(share, term=term) for share, term in zip(shares, ("stable", "canary"), strict=True))
+        keys = KEYS[:20]
+        found = [answer(key) for key in keys]
+        assert found == [float(chosen("m", named, key)) for key in keys]
+        assert set(found) == {1.0, 2.0}
+        client.close()
 
 
 def test_a_label_that_moves_takes_its_keys_along() -> None:

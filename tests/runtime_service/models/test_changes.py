@@ -257,6 +257,27 @@ def test_a_look_that_fails_is_made_up_for(fleet: Fleet) -> None:
     service.follower.close()
 
 
+def test_what_could_not_be_read_when_it_changed_is_read_later(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    fleet.publish("m", 2, "stable")
+    fleet.publish("n", 2)
+    service = fleet.replica(models="*@stable")
+    fleet.publish("m", 3, "stable")
+    fleet.writer.set_label("n", "stable", 1)
+
+    def away(name: str) -> None:
+        raise IngotError(ErrorCode.UNAVAILABLE, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(StoreSource, "catalogue", lambda source, name: away(name))
+        service.follower.reconcile()
+    assert service.infer() == (2.0, "1")
+    assert service.code(lambda: service.infer("n")) is ErrorCode.NOT_FOUND
+    service.follower.reconcile()
+    assert service.infer() == (3.0, "2")
+    assert service.infer("n") == (2.0, "1")
+    service.follower.close()
+
+
 def test_a_key_that_is_trusted_from_now_on_is_looked_at_anew(fleet: Fleet) -> None:
     fleet.publish("m", 2, "stable")
     service = fleet.replica(models="*@stable")

@@ -476,6 +476,27 @@ def test_an_unexpected_error_while_loading_is_a_state(source: ToySource) -> None
     assert "surprise" not in status.reason  # it may name what is no business of clients
 
 
+@pytest.mark.parametrize("method", ["changes", "catalogue"])
+def test_an_unexpected_error_of_the_store_does_not_end_the_following(
+    source: ToySource, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    service = Service(source, models="*@stable,m")
+    service.follower.reconcile()
+    source.publish("m", 2, factor(20.0), "stable")
+    source.publish("n", 1, factor(3.0), "stable")
+
+    def surprising(name: object) -> None:
+        raise PermissionError(13, "nobody may look here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(source, method, surprising)
+        service.follower.reconcile()
+    assert service.infer() == (10.0, "1")
+    service.follower.reconcile()
+    assert service.infer() == (20.0, "2")
+    assert service.infer("n") == (3.0, "1")
+
+
 def test_instances_are_loaded_and_all_closed(source: ToySource) -> None:
     service = Service(source, models="m", instances=3, cores=4)
     service.follower.reconcile()
