@@ -27,7 +27,7 @@ class StoreChanges:
     """``trusted`` gives the ids of the keys that are trusted: with another one records count that did not, though they are the same."""
 
     store: ObjectStore
-    trusted: Callable[[], Collection[str]]
+    trusted: Callable[[], frozenset[str]]
     clock: Callable[[], float] = time.monotonic
     _seen: tuple[str, frozenset[str]] = ("", frozenset())
     _states: dict[str, bytes] = field(default_factory=dict)

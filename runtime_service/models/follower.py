@@ -55,6 +55,9 @@ class Follower:
         self._unread: set[str] = set()
         """Models whose versions and labels are to be read anew."""
         self._selections: dict[str, Selection] = {}
+        self._settled: set[str] = set()
+        """Models of which all is loaded, by keys that are trusted: nothing is done for them until something changes."""
+        self._trusted: frozenset[str] = frozenset()
         self._retries: dict[tuple[str, int], _Retry] = {}
         self._closing: list[threading.Thread] = []
         self._stop = threading.Event()
@@ -89,6 +92,7 @@ class Follower:
                 self._registry.install(served)
                 self._retries.pop((name, served.version), None)
             self._selections[name] = selection
+            self._settled.discard(name)
             self._activate(name, selection)
         self._changed()
 
@@ -113,6 +117,8 @@ class Follower:
         """One pass over all models. Errors are kept as states, never raised."""
         was_asked = self._learn()
         for name in self._wanted.names():
+            if name in self._settled and name not in self._unread:
+                continue
             with self._turns.turn():
                 model = self._wanted.get(name)
                 if self._stop.is_set():
@@ -149,8 +155,12 @@ class Follower:
         return True
 
     def _learn(self) -> bool:
-        """Note what is to be read anew, and find models that nobody has named; whether the store answered."""
+        """Note what is to be looked at anew, and find models that nobody has named; whether the store answered."""
         try:
+            trusted = self._source.trusted()
+            if trusted != self._trusted:
+                self._trusted = trusted
+                self._settled.clear()
             self._unread |= self._source.changes(None if self._wanted.has_template else self._wanted.names())
         except Exception as error:
             self._metrics.poll_failure.inc()
@@ -195,6 +205,7 @@ class Follower:
         """Bring one model to what its policy asks for, and leave the old versions alone where that fails, but for those whose signer is
         trusted no longer; whether anything has changed."""
         name = model.name
+        self._settled.discard(name)
         revoked = [version for version in self._registry.loaded(name) if self._source.revoked(name, version)]
         for version in revoked:
             self._close(name, version)
@@ -208,10 +219,13 @@ class Follower:
         here = self._registry.loaded(name)
         missing = [version for version in selection.versions if version not in here]
         if not (is_new or missing or revoked):
+            self._settled.add(name)
             return False
         self._registry.want(name, selection)
         has_tried = [self._try(model, version) for version in missing]
         self._activate(name, selection)
+        if set(selection.versions) <= set(self._registry.loaded(name)):
+            self._settled.add(name)
         return bool(is_new or revoked or any(has_tried))
 
     def _read(self, model: ModelSettings) -> None:
@@ -289,6 +303,7 @@ class Follower:
         self._registry.forget(name)
         self._selections.pop(name, None)
         self._unread.discard(name)
+        self._settled.discard(name)
         self._retries = {key: retry for key, retry in self._retries.items() if key[0] != name}
 
     def _close(self, name: str, version: int) -> None:

@@ -32,7 +32,7 @@ class StoreSource:
 
     @cached_property
     def _changes(self) -> StoreChanges:
-        return StoreChanges(self.repository.store, lambda: self.repository.trust.keys.keys())
+        return StoreChanges(self.repository.store, self.trusted)
 
     def changes(self, names: Collection[str] | None) -> frozenset[str]:
         return self._changes.since_last(names)
@@ -55,5 +55,8 @@ class StoreSource:
         self._signers[name, version] = opened.signers
         return models
 
+    def trusted(self) -> frozenset[str]:
+        return frozenset(self.repository.trust.keys)
+
     def revoked(self, name: str, version: int) -> bool:
-        return not self._signers.get((name, version), frozenset()) <= self.repository.trust.keys.keys()
+        return not self._signers.get((name, version), frozenset()) <= self.trusted()

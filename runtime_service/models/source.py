@@ -32,6 +32,10 @@ class VersionSource(Protocol):
         """
         ...
 
+    def trusted(self) -> frozenset[str]:
+        """Ids of the keys that are trusted now: as long as they are the same, so is what :meth:`revoked` says."""
+        ...
+
     def revoked(self, name: str, version: int) -> bool:
         """Whether a version that was loaded is signed by a key that is no longer trusted."""
         ...

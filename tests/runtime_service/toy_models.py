@@ -137,6 +137,9 @@ class ToySource:
         self.loaded += [(name, version, model) for model in models]
         return models
 
+    def trusted(self) -> frozenset[str]:
+        return frozenset()
+
     def revoked(self, name: str, version: int) -> bool:
         return False
 

@@ -82,8 +82,7 @@ class Fleet:
     def replica(self, **settings: Any) -> Service:
         made = StoreSource(ArtifactRepository(self.bucket, TrustFolder(self.trust)), _load)
         service = Service(made, **settings)
-        trusted = TrustFolder(self.trust)
-        made.__dict__["_changes"] = StoreChanges(self.bucket, lambda: trusted.keys.keys(), lambda: service.now)
+        made.__dict__["_changes"] = StoreChanges(self.bucket, made.trusted, lambda: service.now)
         service.follower.reconcile()
         self.bucket.requests.clear()
         return service
@@ -134,7 +133,7 @@ def test_of_a_thousand_models_a_minute_costs_one_request_for_each_look_and_a_lis
             fleet.bucket.store.put(f"models/m{number}/{record}.json", b"{}")
     generation.tell_readers(fleet.bucket.store)
     now = 0.0
-    watch = StoreChanges(fleet.bucket, tuple, lambda: now)
+    watch = StoreChanges(fleet.bucket, frozenset, lambda: now)
     assert len(watch.since_last(names)) == 1000
     fleet.bucket.requests.clear()
     for _ in range(30):
@@ -180,7 +179,7 @@ def test_whatever_changes_is_told_at_once_and_of_no_other_model(fleet: Fleet, wh
         fleet.publish("m", factor, *labels)
     fleet.publish("n", 2, "stable")
     now = 0.0
-    watch = StoreChanges(fleet.bucket, tuple, lambda: now)
+    watch = StoreChanges(fleet.bucket, frozenset, lambda: now)
     assert watch.since_last(None) == {"m", "n"}
     assert watch.since_last(None) == frozenset()
     changes(fleet)[what]()
@@ -220,7 +219,7 @@ def test_a_change_while_the_store_is_read_is_seen_by_the_next_look(
     fleet: Fleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fleet.publish("m", 2, "stable")
-    watch = StoreChanges(fleet.bucket, tuple, lambda: 0.0)
+    watch = StoreChanges(fleet.bucket, frozenset, lambda: 0.0)
     listed = fleet.bucket.list
 
     def meanwhile(prefix: str, after: str = "") -> Iterator[Any]:
@@ -293,7 +292,7 @@ def test_a_key_that_is_trusted_from_now_on_is_looked_at_anew(fleet: Fleet) -> No
 
 def test_other_files_of_a_store_are_no_change(fleet: Fleet) -> None:
     fleet.publish("m", 2, "stable")
-    watch = StoreChanges(fleet.bucket, tuple, lambda: 0.0)
+    watch = StoreChanges(fleet.bucket, frozenset, lambda: 0.0)
     watch.since_last(None)
     fleet.bucket.store.put("models/m/contents/x.json", b"{}")
     fleet.bucket.store.put("models/stray.json", b"{}")

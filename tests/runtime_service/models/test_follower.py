@@ -161,6 +161,32 @@ def test_the_old_version_stays_when_the_new_one_fails(source: ToySource) -> None
     assert service.infer() == (20.0, "2")
 
 
+def test_a_version_that_fails_after_one_that_was_settled_is_tried_again() -> None:
+    """By a source that tells of changes once, as a store does."""
+
+    class Telling(ToySource):
+        changed: frozenset[str] = frozenset({"m"})
+
+        def changes(self, names: object) -> frozenset[str]:
+            told, self.changed = self.changed, frozenset()
+            return told
+
+    source = Telling()
+    source.publish("m", 1, factor(10.0), "stable")
+    service = Service(source, models="m@stable")
+    for _ in range(3):
+        service.follower.reconcile()
+    source.publish("m", 2, broken, "stable")
+    source.changed = frozenset({"m"})
+    for attempt in (1, 2, 3):
+        service.follower.reconcile()
+        assert service.dataplane.repository_index()[1].attempts == attempt
+        service.now += 1000
+    source.publish("m", 2, factor(20.0))
+    service.follower.reconcile()
+    assert service.infer() == (20.0, "2")
+
+
 def test_an_unreachable_store_changes_nothing(source: ToySource) -> None:
     service = Service(source, models="m,*@stable")
     service.follower.reconcile()
