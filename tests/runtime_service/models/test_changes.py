@@ -20,9 +20,12 @@ from shared_ir.artifact.signature import SigningKey, TrustFolder, add_trusted
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.deletion import delete_model, delete_version
 from shared_ir.storage.local import FileStore
+from shared_ir.storage.protocol import ObjectStore
+from shared_ir.storage.store import open_store
 from tests.runtime_service.models.test_follower import Service
 from tests.runtime_service.toy_models import ToyModel, scale_model
 from tests.services.artifacts import toy_artifact
+from tests.services.s3_server import s3_server
 from tests.shared_ir.registry.conftest import CountingStore
 
 _PAGE = 1000
@@ -63,12 +66,12 @@ class Bucket(CountingStore):
 class Fleet:
     """Who publishes, and one replica that follows, minute by minute."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, store: ObjectStore | None = None) -> None:
         self.trust = folder / "trust"
         self.key = SigningKey.generate()
         add_trusted(self.trust, self.key.public)
         self.root = folder / "store"
-        self.bucket = Bucket(FileStore(self.root))
+        self.bucket = Bucket(store or FileStore(self.root))
         self.writer = ArtifactRepository(self.bucket.store, TrustFolder(self.trust), self.key)
         self.artifacts: dict[int, str] = {}
 
@@ -143,6 +146,29 @@ def test_of_a_thousand_models_a_minute_costs_one_request_for_each_look_and_a_lis
     generation.tell_readers(fleet.bucket.store)
     fleet.bucket.store.put("models/m77/labels/stable.json", b"{ }")
     assert watch.since_last(names) == {"m77"}
+
+
+@pytest.mark.services
+def test_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server("changes") as url:
+        settings = {"ENDPOINT_URL": url, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1"}
+        for name, value in settings.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        fleet = Fleet(tmp_path, open_store("s3://changes/store", tmp_path / "cache", cache_bytes=1000))
+        for number in range(5):
+            fleet.publish(f"m{number}", 2 + number, "stable")
+        service = fleet.replica(models="*@stable")
+        assert [service.infer(f"m{number}") for number in range(5)] == [(2.0 + number, "1") for number in range(5)]
+        assert fleet.requests_of_a_minute(service) == 60 / Settings().poll_interval + 1
+        fleet.publish("m3", 9, "stable")
+        service.follower.reconcile()
+        assert service.infer("m3") == (9.0, "2")
+        fleet.writer.set_label("m3", "stable", 1)
+        service.follower.reconcile()
+        assert service.infer("m3") == (5.0, "1")
+        service.follower.close()
+        copies = [path for path in (tmp_path / "cache").glob("*/*") if path.is_file()]
+        assert 0 < sum(path.stat().st_size for path in copies) <= 1000
 
 
 def test_models_without_the_label_and_such_that_do_not_load_cost_nothing_either(fleet: Fleet) -> None:

@@ -424,7 +424,8 @@ def test_a_split_by_weight(source: ToySource) -> None:
     assert {service.infer()[1] for _ in range(60)} == {"1", "2"}
     assert service.infer(version="stable", key="user-1")[1] == "1"
     assert service.dataplane.model_config("m").version == 1
-    assert service.code(lambda: service.infer(key=1.5)) is ErrorCode.INVALID_ARGUMENT
+    for odd in (1.5, True, 1 << 70, "x" * 1025):
+        assert service.code(partial(service.infer, key=odd)) is ErrorCode.INVALID_ARGUMENT
 
     def shares() -> dict[tuple[str, str], float]:
         (family,) = (each for each in service.metrics.registry.collect() if each.name == "ingot_model_share")
