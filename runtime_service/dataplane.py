@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from runtime_service.arrays import Array
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.messages import InferRequest, InferResponse, OutputRequest, TensorData
+from runtime_service.batching.quick import Quick
 from runtime_service.batching.sequences import step_of
 from runtime_service.batching.statistics import Snapshot
 from runtime_service.batching.taking import taking
@@ -32,6 +33,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
 from shared_ir.service_kit.status import visible
 from shared_ir.service_kit.telemetry.levels import LogLevels, Value
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOG, _AUDIT = logging.getLogger(__name__), logging.getLogger("ingot.audit")
 EXTENSIONS = (
@@ -104,6 +106,7 @@ class DataPlane:
         """``has_admin``: whether there is a place where settings of log and traces may be changed."""
         self.shared_memory = shared_memory or SharedMemory()
         self._ready_rule = ready_rule or ReadyRule()
+        self.quick = Quick()
         self._traces = Traces()
         self._log_levels = LogLevels()
         self._has_admin = has_admin
@@ -123,12 +126,13 @@ class DataPlane:
         Raises:
             IngotError: NOT_FOUND (model, version), UNAVAILABLE (loading, draining), INVALID_ARGUMENT (inputs, outputs),
                 RESOURCE_EXHAUSTED (queue full), DEADLINE_EXCEEDED, CANCELLED; INTERNAL is a bug of ours.
+            WouldWait: it does not want to wait, and would have to.
         """
-        started = self._clock()
+        started, name, version = self._clock(), request.model_name, request.model_version
         try:
             with (
                 self._lifecycle.request(request.peer),
-                self._registry.acquire(request.model_name, request.model_version, split_key(request)).held() as served,
+                self._registry.acquire(name, version, split_key(request), request.waits).held() as served,
             ):
                 return self._infer(request, served, started)
         except _Reported as reported:
@@ -148,11 +152,15 @@ class DataPlane:
                 self._require_deliverable(asked, spec)
             result = served.run(inputs, request, step)
             outputs = self._delivered(wanted, result.outputs, request)
+        except WouldWait:
+            raise
         except Exception as error:
             typed = self._typed(error, served, request.id)
             served.observer.failed(typed.code, self._clock() - started)
             raise _Reported(typed) from error
         ended = self._clock()
+        if request.size and served.is_steady:
+            self.quick.note(request.model_name, request.size, result.execution.compute_time)
         served.observer.succeeded(result, ended - started)
         self._traces.note(request, served.version, result, started, ended)
         return InferResponse(served.name, str(served.version), request.id, outputs)

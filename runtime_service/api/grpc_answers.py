@@ -10,6 +10,7 @@ import grpc
 
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.status import abort, internal
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
 Context = grpc.ServicerContext
@@ -20,6 +21,8 @@ def answer(context: Context, call: Callable[[], T]) -> T:
     """The result of ``call``, or its error as a status. Nothing but a bug of ours becomes INTERNAL."""
     try:
         return call()
+    except WouldWait:
+        raise
     except IngotError as error:
         abort(context, error)
     except Exception as error:

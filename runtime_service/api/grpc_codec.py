@@ -44,6 +44,8 @@ CONTENTS = {
     DType.STRING: ("bytes_contents", np.object_),
 }
 """Field of ``InferTensorContents`` for each element type that has one, and how its elements are held."""
+_NAME_TAG, _LONG = 1 << 3 | 2, 128
+"""Of the field ``model_name``; and the first length that takes two bytes."""
 _VALUE_BYTES = 80
 """Of one typed value at most: in its array, the one before it, and once it is written."""
 
@@ -55,6 +57,8 @@ def decode(
     peer: str = "",
     hold: Take = uncounted,
     grow: Take = uncounted,
+    size: int = 0,
+    waits: bool = True,
 ) -> InferRequest:
     """The request in our types; ``remaining`` is the time until the caller's deadline in seconds, for the others see
     :class:`InferRequest`.
@@ -76,7 +80,15 @@ def decode(
         peer=peer,
         hold=hold,
         grow=grow,
+        size=size,
+        waits=waits,
     )
+
+
+def model_of(message: bytes) -> str:
+    """The name of the model in a serialised request that begins with it, as protobuf writes it; empty otherwise."""
+    size = message[1] if len(message) > 1 and message[0] == _NAME_TAG else _LONG
+    return message[2 : 2 + size].decode(errors="replace") if size < _LONG else ""
 
 
 def is_raw(request: pb.ModelInferRequest) -> bool:

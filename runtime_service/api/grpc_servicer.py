@@ -8,16 +8,18 @@ from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
 from runtime_service.api.grpc_answers import Context, answer
-from runtime_service.api.grpc_codec import decode, encode, is_raw, sequence_of, stream_error
+from runtime_service.api.grpc_codec import decode, encode, is_raw, model_of, sequence_of, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
 from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.quick import MOST_MESSAGE_BYTES
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
-from shared_ir.service_kit.calls import grow, hold
+from shared_ir.service_kit.answering import grow, hold
 from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.rpc.method import at_once
 
 _MOST_OF_A_STREAM = 16
 """Requests of one stream that are computed at once."""
@@ -29,12 +31,19 @@ class InferenceServicer(ExtensionServicer):
         super().__init__(dataplane, admin)
         self._control = control
 
-    def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
+    def _is_quick(self, message: bytes) -> bool:
+        size = len(message)
+        return size <= MOST_MESSAGE_BYTES and self._dataplane.quick.is_quick(model_of(message), size)
+
+    @at_once(_is_quick)
+    def ModelInfer(self, request: pb.ModelInferRequest, context: Any) -> pb.ModelInferResponse:
         cancellation = Cancellation()
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+            peer, size = peer_name(context), context.message_bytes
+            waits, remaining = not context.is_at_once, context.time_remaining()
+            decoded = decode(request, remaining, cancellation, peer, hold, grow, size, waits)
             return encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
 
         return answer(context, infer)

@@ -105,6 +105,8 @@ class InferRequest:
         split_key: of its head: requests of one key go to one version, where several share a model by weight.
         hold: counts bytes that are made of the request until it is over, before they are made.
         grow: counts bytes of its answer, likewise.
+        size: bytes of the message that it came in, where it may be tried without waiting.
+        waits: whether it may wait for its turn; if not, it ends with WouldWait where it had to.
     """
 
     model_name: str
@@ -119,6 +121,8 @@ class InferRequest:
     split_key: str = ""
     hold: Take = uncounted
     grow: Take = uncounted
+    size: int = 0
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)

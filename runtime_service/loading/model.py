@@ -72,6 +72,11 @@ class Model:
         return self._signature.outputs
 
     @property
+    def is_steady(self) -> bool:
+        """Whether what it does depends on the sizes of its inputs alone, and not on what is in them."""
+        return self._signature.is_steady
+
+    @property
     def batch(self) -> str:
         """The symbol that counts rows which are proven not to see each other; empty without a proof."""
         return self._signature.batch

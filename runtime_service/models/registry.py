@@ -17,6 +17,7 @@ from runtime_service.readiness import ModelStanding
 from runtime_service.splitting import Share, chosen
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import some_of
+from shared_ir.service_kit.waiting import WouldWait
 
 
 class VersionState(enum.StrEnum):
@@ -61,20 +62,24 @@ class ModelRegistry:
 
     # What requests ask.
 
-    def acquire(self, name: str, version: str = "", key: str | None = None) -> ServedModel:
+    def acquire(self, name: str, version: str = "", key: str | None = None, waits: bool = True) -> ServedModel:
         """The version that ``version`` (number, label, ``latest`` or empty) means now; release it after use.
 
         Args:
             key: of a request that takes part in the split by weight, where it names no version; empty: it is drawn by itself. None:
                 it takes no part, and goes to the default.
+            waits: whether it may wait for its turn later on.
 
         Raises:
+            WouldWait: it may not, and would be drawn once more where it had to: those that have to wait would be the fewer.
             IngotError: NOT_FOUND, no such model or version here; UNAVAILABLE, it is loading or failed to load.
         """
         with self._lock:
             model = self._model(name)
             shares = model.active.shares if model.active is not None else ()
             split = key is not None and not version and shares
+            if split and not key and not waits:
+                raise WouldWait
             number = chosen(name, shares, key or "") if split else _resolve(name, model, version)
             served = model.served.get(number)
             if served is None:

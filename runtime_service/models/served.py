@@ -19,6 +19,7 @@ from runtime_service.executors.stop import Stop
 from runtime_service.models.thread_budget import ThreadBudget
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.waiting import WouldWait
 
 
 class LoadedModel(Protocol):
@@ -29,6 +30,10 @@ class LoadedModel(Protocol):
 
     @property
     def outputs(self) -> Sequence[TensorSpec]: ...
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether what it does depends on the sizes of its inputs alone, and not on what is in them."""
 
     @property
     def batch(self) -> str:
@@ -82,6 +87,10 @@ class ServedModel:
         observer.watch_queue(lambda: self._batcher.oldest_wait)
 
     @property
+    def is_steady(self) -> bool:
+        return all(instance.is_steady for instance in self._instances)
+
+    @property
     def instances(self) -> int:
         return len(self._instances)
 
@@ -116,16 +125,21 @@ class ServedModel:
         return self.sequences
 
     def run(self, inputs: Mapping[str, Array], request: InferRequest, step: Step | None = None) -> BatchResult:
-        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``."""
+        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``, which waits for the one before; what has to begin threads
+        waits for them."""
         priority = priority_of(request)
+        if not (request.waits or self._budget.is_awake(self)):
+            raise WouldWait
         self._budget.use(self)
 
         def compute(arrays: Mapping[str, Array]) -> BatchResult:
-            return self._batcher.run(arrays, request.deadline, request.cancellation, priority)
+            return self._batcher.run(arrays, request.deadline, request.cancellation, priority, request.waits)
 
         sequences = self.sequences_of(step)
         if step is None or sequences is None:
             return compute(inputs)
+        if not request.waits:
+            raise WouldWait
         return sequences.run(step, inputs, request.deadline, compute)
 
     def acquire(self) -> None:

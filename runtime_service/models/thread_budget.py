@@ -33,6 +33,10 @@ class ThreadBudget:
         """That models keep now."""
         return self._threads
 
+    def is_awake(self, member: Member) -> bool:
+        """Whether it has its threads, if it needs some."""
+        return not member.threads or member in self._awake
+
     def use(self, member: Member) -> None:
         """Before ``member`` runs, or when it has begun to be: it has its threads from here on."""
         if not member.threads:

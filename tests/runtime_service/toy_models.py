@@ -39,6 +39,7 @@ class ToyModel:
     runs: list[int] = field(default_factory=list)
     closed: bool = False
     batch: str = "batch"
+    is_steady: bool = False
 
     def __post_init__(self) -> None:
         self.gate.set()

@@ -27,6 +27,7 @@ from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.waiting import WouldWait
 from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, scale_model, wait_until
 
 
@@ -446,6 +447,21 @@ def test_a_split_by_weight(source: ToySource) -> None:
     assert all(versions(key) == {"1"} for key in of_canary)
     service.follower.close()
     assert shares() == {}
+
+
+def test_a_request_without_a_key_is_drawn_once(source: ToySource) -> None:
+    """Not when it is tried without waiting, and again when it waits: those whose version is busy would be drawn twice."""
+    source.publish("m", 2, factor(20.0), "canary")
+    service = Service(source, models="m@stable:1+canary:1")
+    service.follower.reconcile()
+    x = TensorData("x", DType.FLOAT32, np.ones((1, 4), np.float32))
+    for key, version in (("", ""), ("user-1", ""), ("", "stable")):
+        request = InferRequest("m", (x,), version, split_key=key, waits=False)
+        if key or version:
+            assert service.dataplane.infer(request).model_version in ("1", "2")
+            continue
+        with pytest.raises(WouldWait):
+            service.dataplane.infer(request)
 
 
 def test_both_sides_of_a_split_are_counted(source: ToySource) -> None:

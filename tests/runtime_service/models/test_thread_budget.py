@@ -22,6 +22,7 @@ from runtime_service.models.versions import ModelLoader
 from runtime_service.policies import VersionPolicy
 from runtime_service.settings import Settings
 from shared_ir.artifact.value import Artifact
+from shared_ir.service_kit.waiting import WouldWait
 from tests.native_models import build_model, toy_feeds, toy_reference
 from tests.runtime_service.toy_models import ToySource, wait_until
 
@@ -110,6 +111,15 @@ def test_threads_of_the_process_do_not_grow_with_models(loader: ModelLoader) -> 
     for served in found:
         served.close()
     wait_until(lambda: tasks() == before)
+
+
+def test_who_does_not_wait_begins_no_threads(models: list[ServedModel]) -> None:
+    request = InferRequest("m", (), waits=False)
+    models[-1].run(toy_feeds(1), request)
+    with pytest.raises(WouldWait):
+        models[0].run(toy_feeds(1), request)
+    models[0].run(toy_feeds(1), InferRequest("m", ()))
+    models[0].run(toy_feeds(1), request)
 
 
 def test_models_that_rested_answer_as_before_from_many_threads(models: list[ServedModel]) -> None:
