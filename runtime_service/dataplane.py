@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime_service.arrays import Array
-from runtime_service.batching.execution import BatchOptions
+from runtime_service.batching.execution import BatchOptions, BatchResult
 from runtime_service.batching.messages import InferRequest, InferResponse, OutputRequest, TensorData
 from runtime_service.batching.quick import Quick
 from runtime_service.batching.sequences import step_of
@@ -28,6 +28,7 @@ from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
 from runtime_service.policies import SequenceOptions
 from runtime_service.readiness import ReadyRule
+from runtime_service.reports import Report, Reports
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -99,15 +100,19 @@ class DataPlane:
         version: str,
         explicit_control: bool = False,
         has_admin: bool = False,
+        has_access_log: bool = False,
         shared_memory: SharedMemory | None = None,
         ready_rule: ReadyRule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``has_admin``: whether there is a place where settings of log and traces may be changed."""
+        """``has_admin``: whether there is a place where settings of log and traces may be changed; ``has_access_log``: whether every
+        inference has a line in the log.
+        """
         self.shared_memory = shared_memory or SharedMemory()
         self._ready_rule = ready_rule or ReadyRule()
         self.quick = Quick()
         self._traces = Traces()
+        self._reports = Reports(has_access_log)
         self._log_levels = LogLevels()
         self._has_admin = has_admin
         self._registry = registry
@@ -117,8 +122,7 @@ class DataPlane:
         self._version = version
         self._explicit_control = explicit_control
         self._clock = clock
-        metrics.in_flight.set_function(lambda: lifecycle.in_flight)
-        metrics.ready.set_function(self.ready)
+        metrics.in_flight, metrics.ready = lambda: lifecycle.in_flight, self.ready
 
     def infer(self, request: InferRequest) -> InferResponse:
         """One inference, blocking.
@@ -138,8 +142,32 @@ class DataPlane:
         except _Reported as reported:
             raise reported.error from reported.__cause__
         except IngotError as error:
-            self._metrics.request_failure.labels("", "", error.code.value).inc()
+            self.refused(request, error, started)
             raise
+
+    @property
+    def asks_origin(self) -> bool:
+        """Whether it matters how a request came."""
+        return self._reports.is_on
+
+    def refused(self, request: InferRequest, error: IngotError, started: float | None = None) -> None:
+        """``request``, or as much of it as was read, is answered with ``error`` before it has reached a version."""
+        self._metrics.refused(request.model_name, error.code)
+        if self._reports.is_on:
+            self._report(request, 0, self._clock() if started is None else started, code=error.code)
+
+    def _report(
+        self,
+        request: InferRequest,
+        version: int,
+        started: float,
+        result: BatchResult | None = None,
+        code: str = "",
+    ) -> None:
+        name, ended = request.model_name, self._clock()
+        self._reports.tell(
+            Report(name, version, request.id, request.peer, request.origin, started, ended, result, code)
+        )
 
     def _infer(self, request: InferRequest, served: ServedModel, started: float) -> InferResponse:
         try:
@@ -157,12 +185,16 @@ class DataPlane:
         except Exception as error:
             typed = self._typed(error, served, request.id)
             served.observer.failed(typed.code, self._clock() - started)
+            if self._reports.is_on:
+                self._report(request, served.version, started, code=typed.code)
             raise _Reported(typed) from error
         ended = self._clock()
         if request.size and served.is_steady:
             self.quick.note(request.model_name, request.size, result.execution.compute_time)
         served.observer.succeeded(result, ended - started)
         self._traces.note(request, served.version, result, started, ended)
+        if self._reports.is_on:
+            self._report(request, served.version, started, result)
         return InferResponse(served.name, str(served.version), request.id, outputs)
 
     def _present(self, request: InferRequest) -> Sequence[TensorData]:

@@ -11,8 +11,6 @@ import sys
 import threading
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from runtime_service.api.grpc_server import GrpcServer
 from runtime_service.api.rest import Access, RestApplication, controlled, observed
 from runtime_service.batching.watch import WATCH
@@ -36,6 +34,7 @@ from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
+from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -61,7 +60,7 @@ class RuntimeServer:
         self.settings = settings
         self._is_loading = False
         self._grpc: GrpcServer | None = None
-        self.metrics = Metrics(CollectorRegistry())
+        self.metrics = Metrics(settings.max_histograms, triton=settings.triton_metrics)
         self.lifecycle = Lifecycle(settings.max_in_flight)
         registry = ModelRegistry(self.metrics)
         self.follower = Follower(
@@ -76,6 +75,7 @@ class RuntimeServer:
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
             has_admin=bool(settings.control_address or settings.token),
+            has_access_log=settings.access_log,
             shared_memory=SharedMemory(settings.shared_memory, settings.max_request_bytes),
             ready_rule=settings.ready_rule(),
         )
@@ -102,18 +102,18 @@ class RuntimeServer:
         )
 
     def _http_servers(self, access: Access, room: Room, context: ssl.SSLContext | None) -> dict[str, HttpServer]:
-        settings, registry = self.settings, self.metrics.registry
+        settings, scrape = self.settings, self.metrics.scrape
         found = {}
         if settings.http_address:
             limits = HttpLimits(max_connections=2 * settings.max_in_flight)
-            application = RestApplication(self.dataplane, registry, access)
+            application = RestApplication(self.dataplane, scrape, access)
             found["http"] = HttpServer(application, settings.http_address, limits, context, room)
         few = HttpLimits(max_connections=_MOST_OBSERVERS)
         if settings.metrics_address:
-            metrics = observed(self.dataplane, registry, access.hosts)
+            metrics = observed(self.dataplane, scrape, access.hosts)
             found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
         if settings.control_address:
-            control = controlled(self.dataplane, registry, access)
+            control = controlled(self.dataplane, scrape, access)
             own = None if settings.control_address.startswith(UNIX) else context
             found["control"] = HttpServer(control, settings.control_address, few, own, room)
         return found
@@ -195,6 +195,7 @@ def serve(server: RuntimeServer) -> None:
     if not server.drain(hurry):
         logging.shutdown()
         os._exit(1)  # an ordinary exit would wait for the threads of the requests that are stuck
+    TRACING.close()
     _LOG.info("drained")
     if server.is_loading:
         logging.shutdown()
@@ -238,6 +239,7 @@ def main(*, is_whole: bool = False) -> int:
     prepare_process()
     try:
         start_log("runtime", is_whole=is_whole)
+        start_tracing("runtime")
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, store_source(settings))
     except IngotError as error:

@@ -13,9 +13,11 @@ from runtime_service.api.parameters import check_request, output_request, place_
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import (
+    NOWHERE,
     Cancellation,
     InferRequest,
     InferResponse,
+    Origin,
     Place,
     SharedTensor,
     Take,
@@ -59,6 +61,7 @@ def decode(
     grow: Take = uncounted,
     size: int = 0,
     waits: bool = True,
+    origin: Origin = NOWHERE,
 ) -> InferRequest:
     """The request in our types; ``remaining`` is the time until the caller's deadline in seconds, for the others see
     :class:`InferRequest`.
@@ -82,6 +85,7 @@ def decode(
         grow=grow,
         size=size,
         waits=waits,
+        origin=origin,
     )
 
 

@@ -7,10 +7,10 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
-from runtime_service.api.grpc_answers import Context, answer
+from runtime_service.api.grpc_answers import Context, answer, origin_of
 from runtime_service.api.grpc_codec import decode, encode, is_raw, model_of, sequence_of, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
-from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.messages import NOWHERE, Cancellation, InferRequest
 from runtime_service.batching.quick import MOST_MESSAGE_BYTES
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
@@ -41,9 +41,8 @@ class InferenceServicer(ExtensionServicer):
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            peer, size = peer_name(context), context.message_bytes
-            waits, remaining = not context.is_at_once, context.time_remaining()
-            decoded = decode(request, remaining, cancellation, peer, hold, grow, size, waits)
+            size, waits = context.message_bytes, not context.is_at_once
+            decoded = self._decoded(request, context, cancellation, size, waits)
             return encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
 
         return answer(context, infer)
@@ -52,10 +51,22 @@ class InferenceServicer(ExtensionServicer):
     def ModelStreamInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelStreamInferResponse:
         """Is called for each message of a stream."""
         cancellation = Cancellation(lambda: not context.is_active())  # a callback of the call would outlive the message
-        decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+        decoded = self._decoded(request, context, cancellation)
         found = encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
         found.parameters["triton_final_response"].bool_param = True
         return pb.ModelStreamInferResponse(infer_response=found)
+
+    def _decoded(
+        self, request: pb.ModelInferRequest, context: Any, cancellation: Cancellation, size: int = 0, waits: bool = True
+    ) -> InferRequest:
+        peer, origin = peer_name(context), origin_of(context) if self._dataplane.asks_origin else NOWHERE
+        remaining = context.time_remaining()
+        try:
+            return decode(request, remaining, cancellation, peer, hold, grow, size, waits, origin)
+        except IngotError as error:
+            refused = InferRequest(request.model_name, (), request.model_version, request.id, peer=peer, origin=origin)
+            self._dataplane.refused(refused, error)
+            raise
 
     def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=self._dataplane.live())

@@ -298,7 +298,8 @@ class Batcher:
         computed = self._clock()
         results = split(found, rows) if self._options.max_batch_size else [found]
         ended = self._clock()
-        return results, Execution(len(pieces), sum(rows), merged - begin, computed - merged, ended - computed, reason)
+        took = (merged - begin, computed - merged, ended - computed)
+        return results, Execution(len(pieces), sum(rows), *took, reason, begin)
 
     def _computed(self, runner: Runner, pieces: Sequence[Piece], inputs: Arrays) -> dict[str, Array]:
         """Results of ``inputs``, unless all requests are unwanted before they are there."""

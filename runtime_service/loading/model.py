@@ -41,8 +41,11 @@ class Model:
         instances: int = 1,
         defaults: Mapping[str, Array] = MappingProxyType({}),
         resources: Resources = UNBOUNDED,
+        weights_bytes: int = 0,
     ) -> None:
+        """``weights_bytes``: of memory that the weights are in."""
         self.name = name
+        self.weights_bytes = weights_bytes
         self._resources = resources
         self._defaults = defaults
         self._signature = signature

@@ -83,8 +83,14 @@ class Follower:
         with self._turns.request():
             model = self._wanted.proposed(name, policy)
             selection = model.policy.select(self._source.catalogue(name))
-            here = self._registry.loaded(name) if name in self._wanted else ()
-            loaded = self._load_together(model, [version for version in selection.versions if version not in here])
+            is_known = name in self._wanted
+            here = self._registry.loaded(name) if is_known else ()
+            try:
+                loaded = self._load_together(model, [version for version in selection.versions if version not in here])
+            except IngotError:
+                if not is_known:
+                    self._metrics.forget(name)
+                raise
             self._wanted.put(model)
             self._registry.add(name, came_later=True)  # it counts from the moment on that it answers
             self._registry.want(name, selection)
@@ -163,7 +169,7 @@ class Follower:
                 self._settled.clear()
             self._unread |= self._source.changes(None if self._wanted.has_template else self._wanted.names())
         except Exception as error:
-            self._metrics.poll_failure.inc()
+            self._metrics.poll_failed()
             _LOG.warning("cannot look at the store: %s", error, exc_info=not isinstance(error, IngotError))
             return False
         for name in sorted(self._unread):
@@ -235,7 +241,7 @@ class Follower:
             selection = model.policy.select(self._source.catalogue(model.name))
         except IngotError as error:
             if error.code is ErrorCode.UNAVAILABLE:
-                self._metrics.poll_failure.inc()
+                self._metrics.poll_failed()
             else:
                 self._selections.pop(model.name, None)
                 self._unread.discard(model.name)
@@ -286,10 +292,10 @@ class Follower:
             served = self._loader.load(model, version)
         except Exception as error:
             typed = _typed(error)
-            self._metrics.load_failure.labels(model.name, typed.code.value).inc()
+            self._metrics.load_failed(model.name, typed.code)
             _LOG.error("%s version %d did not load: %s", model.name, version, typed)
             raise typed from error
-        self._metrics.load_duration.labels(model.name).observe(self._clock() - begin)
+        self._metrics.loaded(self._clock() - begin)
         _LOG.info("%s version %d is loaded after %.3f s", model.name, version, self._clock() - begin)
         return served
 

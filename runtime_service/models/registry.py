@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from runtime_service.metrics import Metrics
@@ -130,10 +129,8 @@ class ModelRegistry:
     def forget(self, name: str) -> None:
         """The inverse of :meth:`add`; versions must have been retired."""
         with self._lock:
-            model = self._models.pop(name, _Model())
-            self._show_shares(name, model.active, None)
-            for version in list(model.statuses):
-                self._drop(model, version)
+            self._models.pop(name, None)
+            self._metrics.forget(name)
 
     def want(self, name: str, selection: Selection) -> None:
         """Forget the statuses of versions that are neither loaded nor asked for any more."""
@@ -172,8 +169,8 @@ class ModelRegistry:
             if not model.served:
                 return ()
             model.complete = model.complete or set(selection.versions) <= model.served.keys()
-            before, model.active = model.active, _merge(selection, model.active, frozenset(model.served))
-            self._show_shares(name, before, model.active)
+            model.active = _merge(selection, model.active, frozenset(model.served))
+            self._metrics.set_shares(name, model.active.shares)
             if selection.default not in model.served:
                 return ()
             return tuple(version for version in sorted(model.served) if version not in model.active.versions)
@@ -189,8 +186,8 @@ class ModelRegistry:
             served = model.served.pop(version)
             self._drop(model, version)
             if not model.served:
-                self._show_shares(name, model.active, None)
                 model.active = None
+                self._metrics.set_shares(name, ())
             return served
 
     def _model(self, name: str) -> _Model:
@@ -204,31 +201,14 @@ class ModelRegistry:
             )
         return model
 
-    def _show_shares(self, name: str, before: Selection | None, after: Selection | None) -> None:
-        """NOTE: what was is taken away first: a label that moved has another version beside it, and both would be shown."""
-        old, new = (own.shares if own is not None else () for own in (before, after))
-        if old == new:
-            return
-        for share in old:
-            with suppress(KeyError):
-                self._metrics.model_share.remove(name, str(share.version), share.term)
-        total = sum(share.weight for share in new)
-        for share in new:
-            self._metrics.model_share.labels(name, str(share.version), share.term).set(share.weight / total)
-
     def _set(self, model: _Model, status: VersionStatus) -> None:
-        old = model.statuses.get(status.version)
-        if old is not None and old.state is not status.state:
-            self._metrics.model_state.labels(old.name, str(old.version), old.state.value).set(0)
         model.statuses[status.version] = status
-        self._metrics.model_state.labels(status.name, str(status.version), status.state.value).set(1)
+        self._metrics.set_state(status.name, status.version, status.state)
 
     def _drop(self, model: _Model, version: int) -> None:
         status = model.statuses.pop(version, None)
         if status is not None:
-            for state in VersionState:
-                with suppress(KeyError):
-                    self._metrics.model_state.remove(status.name, str(version), state.value)
+            self._metrics.drop_state(status.name, version)
 
 
 def _merge(wanted: Selection, old: Selection | None, loaded: frozenset[int]) -> Selection:

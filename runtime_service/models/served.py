@@ -39,6 +39,10 @@ class LoadedModel(Protocol):
     def batch(self) -> str:
         """The symbol that counts rows which the compiler has proven not to see each other; empty without a proof."""
 
+    @property
+    def weights_bytes(self) -> int:
+        """In memory, shared by the instances of a version."""
+
     def run(self, inputs: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]: ...
 
     def rest(self) -> bool:

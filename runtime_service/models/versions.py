@@ -10,7 +10,6 @@ from functools import cached_property
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.sequences import Sequences
-from runtime_service.batching.statistics import ModelObserver
 from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
 from runtime_service.model_settings import ModelSettings
@@ -61,7 +60,7 @@ class ModelLoader:
             for instance in instances:
                 instance.close()
             raise
-        observer = ModelObserver(self.metrics, model.name, str(version))
+        observer = self.metrics.observer(model.name, version, instances[0].weights_bytes)
         return ServedModel(model.name, version, signature, instances, options, observer, sequences, self._budget)
 
     def _prepare(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
@@ -14,6 +15,8 @@ from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
 METRICS = "/metrics"
 MOST_BODY = 64 * 1024
 """Bytes of the body of a request that needs none."""
+Scrape = Callable[[str], tuple[bytes, str]]
+"""From the ``Accept`` header to a page and its ``Content-Type``."""
 
 _SCRAPES = threading.BoundedSemaphore(4)
 """At once: a crowd of them would leave the interpreter to nobody else."""
@@ -31,17 +34,24 @@ class MetricsApplication:
             return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "only GET /metrics is served here"))
         return self._hosts.refusal(request) or MOST_BODY
 
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        """Nobody counts them."""
+
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return metrics_response(self._registry, request)
+        return metrics_response(self._scrape, request)
+
+    def _scrape(self, accept: str) -> tuple[bytes, str]:
+        encode, content_type = choose_encoder(accept)
+        return encode(self._registry), content_type
 
 
-def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
-    """A scrape, in the format that the ``Accept`` header asks for."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+def metrics_response(scrape: Scrape, request: HttpRequest) -> HttpResponse:
+    """A page in the format that the ``Accept`` header asks for."""
     if not _SCRAPES.acquire(blocking=False):
         error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
         return HttpResponse.failure(error, headers={"Connection": "close"})
     try:
-        return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
+        page, content_type = scrape(request.headers.get("accept", ""))
+        return HttpResponse(parts=(page,), headers={"Content-Type": content_type})
     finally:
         _SCRAPES.release()

@@ -23,7 +23,7 @@ from shared_ir.storage.local import FileStore
 from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.store import open_store
 from tests.runtime_service.models.test_follower import Service
-from tests.runtime_service.toy_models import ToyModel, scale_model
+from tests.runtime_service.toy_models import ToyModel, sample_of, scale_model
 from tests.services.artifacts import toy_artifact
 from tests.services.s3_server import s3_server
 from tests.shared_ir.registry.conftest import CountingStore
@@ -275,7 +275,7 @@ def test_a_look_that_fails_is_made_up_for(fleet: Fleet) -> None:
     fleet.bucket.is_away = True
     service.follower.reconcile()
     assert service.infer() == (2.0, "1")
-    assert service.metrics.registry.get_sample_value("ingot_repository_poll_failure_total") == 1
+    assert sample_of(service.metrics, "ingot_repository_poll_failure_total") == 1
     fleet.bucket.is_away = False
     service.follower.reconcile()
     assert service.infer() == (3.0, "2")

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
 
 from runtime_service.batching.messages import InferRequest, Parameter, TensorData
 from runtime_service.batching.validation import split_key
@@ -28,7 +28,7 @@ from runtime_service.settings import Settings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.waiting import WouldWait
-from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, scale_model, wait_until
+from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, sample_of, scale_model, wait_until
 
 
 class Service:
@@ -36,7 +36,7 @@ class Service:
 
     def __init__(self, source: VersionSource, explicit: bool = False, **settings: Any) -> None:
         self.source, self.now = source, 0.0
-        self.metrics = Metrics(CollectorRegistry())
+        self.metrics = Metrics()
         self.lifecycle = Lifecycle(16)
         made = Settings(**settings)
         registry = ModelRegistry(self.metrics)
@@ -195,7 +195,7 @@ def test_an_unreachable_store_changes_nothing(source: ToySource) -> None:
     service.follower.reconcile()
     assert service.infer() == (10.0, "1")
     assert service.dataplane.ready()
-    assert service.metrics.registry.get_sample_value("ingot_repository_poll_failure_total") == 1
+    assert sample_of(service.metrics, "ingot_repository_poll_failure_total") == 1
     source.down = False
     source.make["m"].clear()  # a store that has lost everything does not unload models either
     service.follower.reconcile()
@@ -429,8 +429,9 @@ def test_a_split_by_weight(source: ToySource) -> None:
         assert service.code(partial(service.infer, key=odd)) is ErrorCode.INVALID_ARGUMENT
 
     def shares() -> dict[tuple[str, str], float]:
-        (family,) = (each for each in service.metrics.registry.collect() if each.name == "ingot_model_share")
-        return {(s.labels["label"], s.labels["version"]): s.value for s in family.samples}
+        families = text_string_to_metric_families(service.metrics.scrape()[0].decode())
+        found = [sample for family in families if family.name == "ingot_model_share" for sample in family.samples]
+        return {(sample.labels["label"], sample.labels["version"]): sample.value for sample in found}
 
     assert shares() == {("stable", "1"): 0.5, ("canary", "2"): 0.5}
     of_canary = [key for key, found in by_key.items() if found == {"2"}]
@@ -485,9 +486,9 @@ def test_both_sides_of_a_split_are_counted(source: ToySource) -> None:
             wanted[service.infer(key=f"k{number}")[1]] += 1
         except IngotError:
             wanted["failed"] += 1
-    value = service.metrics.registry.get_sample_value
-    assert value("ingot_inference_request_success_total", {"model": "m", "version": "1"}) == wanted["1"] > 40
-    failed = value("ingot_inference_request_failure_total", {"model": "m", "version": "2", "reason": "INTERNAL"})
+    value = partial(sample_of, service.metrics, model="m")
+    assert value("ingot_inference_request_success_total", version="1") == wanted["1"] > 40
+    failed = value("ingot_inference_request_failure_total", version="2", reason="INTERNAL")
     assert failed == wanted["failed"] > 5
 
 

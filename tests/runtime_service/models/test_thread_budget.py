@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from runtime_service.batching.messages import InferRequest
 from runtime_service.executors.resources import Resources
@@ -86,7 +85,7 @@ def loader(artifact: Artifact) -> ModelLoader:
         def load(self, name: str, version: int, instances: int, resources: Resources):  # type: ignore[no-untyped-def]
             return load_models(artifact, instances, resources)
 
-    return ModelLoader(Native(), Settings(cores=THREADS, kept_threads=12), Metrics(CollectorRegistry()))
+    return ModelLoader(Native(), Settings(cores=THREADS, kept_threads=12), Metrics())
 
 
 @pytest.fixture
