@@ -146,6 +146,11 @@ class DataPlane:
             raise
 
     @property
+    def asks_split_key(self) -> bool:
+        """Whether it matters by which key a request takes part in a split."""
+        return self._registry.splits
+
+    @property
     def asks_origin(self) -> bool:
         """Whether it matters how a request came."""
         return self._reports.is_on

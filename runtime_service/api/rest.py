@@ -12,7 +12,7 @@ from urllib.parse import unquote
 
 from runtime_service.api import documents, rest_codec
 from runtime_service.api.rest_extensions import ADMIN, Extensions, Handler, Routes, json_object
-from runtime_service.batching.messages import NOWHERE, REQUEST_ID, Cancellation, InferRequest, Origin
+from runtime_service.batching.messages import NOWHERE, REQUEST_ID, SPLIT_KEY, Cancellation, InferRequest, Origin
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
@@ -29,8 +29,6 @@ _LARGE_BYTES = 1 << 18
 _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
-SPLIT_KEY = "ingot-split-key"
-"""Head of a request with the key that keeps requests at one version, for those who cannot set the parameter of that name."""
 _HEALTH = "/v2/health/"
 _REPOSITORY = "/v2/repository/"
 

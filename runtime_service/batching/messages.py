@@ -103,6 +103,8 @@ class Origin:
     traceparent: str = ""
 
 
+SPLIT_KEY = "ingot-split-key"
+"""Head of a request with the key that keeps requests at one version, for those who cannot set the parameter ``split_key``."""
 REQUEST_ID = "x-request-id"
 """In the head of a call, as proxies write it."""
 NOWHERE = Origin()

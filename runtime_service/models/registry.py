@@ -58,6 +58,12 @@ class ModelRegistry:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._models: dict[str, _Model] = {}
+        self._split: set[str] = set()
+
+    @property
+    def splits(self) -> bool:
+        """Whether requests of any model are shared by weight."""
+        return bool(self._split)
 
     # What requests ask.
 
@@ -130,6 +136,7 @@ class ModelRegistry:
         """The inverse of :meth:`add`; versions must have been retired."""
         with self._lock:
             self._models.pop(name, None)
+            self._split.discard(name)
             self._metrics.forget(name)
 
     def want(self, name: str, selection: Selection) -> None:
@@ -170,7 +177,7 @@ class ModelRegistry:
                 return ()
             model.complete = model.complete or set(selection.versions) <= model.served.keys()
             model.active = _merge(selection, model.active, frozenset(model.served))
-            self._metrics.set_shares(name, model.active.shares)
+            self._share(name, model.active.shares)
             if selection.default not in model.served:
                 return ()
             return tuple(version for version in sorted(model.served) if version not in model.active.versions)
@@ -187,7 +194,7 @@ class ModelRegistry:
             self._drop(model, version)
             if not model.served:
                 model.active = None
-                self._metrics.set_shares(name, ())
+                self._share(name, ())
             return served
 
     def _model(self, name: str) -> _Model:
@@ -200,6 +207,10 @@ class ModelRegistry:
                 received=repr(name[:200]),
             )
         return model
+
+    def _share(self, name: str, shares: tuple[Share, ...]) -> None:
+        (self._split.add if shares else self._split.discard)(name)
+        self._metrics.set_shares(name, shares)
 
     def _set(self, model: _Model, status: VersionStatus) -> None:
         model.statuses[status.version] = status

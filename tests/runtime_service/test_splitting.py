@@ -86,7 +86,7 @@ def test_where_a_share_changes_keys_go_to_or_from_it_alone(
     assert within(len(moved), abs(parts[1] - parts[0])), (len(moved), parts)
 
 
-@pytest.mark.parametrize("way", ["parameter over gRPC", "parameter over REST", "head over REST"])
+@pytest.mark.parametrize("way", ["parameter over gRPC", "parameter over REST", "head over REST", "head over gRPC"])
 def test_a_client_says_its_key(way: str) -> None:
     source = ToySource()
     for version, label in ((1, "stable"), (2, "canary")):
@@ -97,7 +97,7 @@ def test_a_client_says_its_key(way: str) -> None:
         x = tensor(module, "x", np.ones((1, 4), np.float32), "FP32")
 
         def answer(key: str) -> float:
-            said = {"headers": {"Ingot-Split-Key": key}} if "head" in way else {"parameters": {"split_key": key}}
+            said = {"headers": {"ingot-split-key": key}} if "head" in way else {"parameters": {"split_key": key}}
             return float(client.infer("m", [x], **said).as_numpy("y")[0, 0])
 
         shares = split(1, 1)
