@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 
 from shared_ir.artifact.generation import generation
+from shared_ir.errors import IngotError
 from shared_ir.storage.protocol import ObjectInfo, ObjectStore
 
 SECONDS_BETWEEN_LISTS = 60.0
@@ -42,10 +43,8 @@ class StoreChanges:
         Raises:
             IngotError: UNAVAILABLE. The next answer has what this one would have had.
         """
-        seen = (
-            generation(self.store),
-            frozenset(self.trusted()),
-        )  # before anything is listed: what comes later is seen next time
+        # before anything is listed: what comes later is seen next time
+        seen = self._generation(), self.trusted()
         now = self.clock()
         is_known = names is None or all(name in self._states for name in names)
         if seen[0] and seen == self._seen and is_known and now - self._listed_at < SECONDS_BETWEEN_LISTS:
@@ -56,6 +55,13 @@ class StoreChanges:
             changed |= states.keys()
         self._seen, self._states, self._listed_at = seen, states, now
         return frozenset(changed)
+
+    def _generation(self) -> str:
+        """Empty where it cannot be had: a bucket may refuse to say that there is no such object to who may list some of it alone."""
+        try:
+            return generation(self.store)
+        except IngotError:
+            return ""
 
     def _list(self, names: Collection[str] | None) -> dict[str, bytes]:
         """What tells one state of the records of each model from another."""

@@ -36,6 +36,7 @@ class Bucket(CountingStore):
     """Counts requests as a bucket does, which lists a page at a time; ``refused`` are keys that may not be written."""
 
     refused: str = ""
+    hides_generation = False
     is_away = False
 
     def list(self, prefix: str, after: str = "") -> Iterator[Any]:
@@ -56,6 +57,8 @@ class Bucket(CountingStore):
     def identity(self, key: str) -> Any:
         self.requests["head"] += 1
         self._require()
+        if self.hides_generation and key == generation.GENERATION:
+            raise IngotError(ErrorCode.UNAVAILABLE, "the store refuses it")
         return self.store.identity(key)
 
     def _require(self) -> None:
@@ -238,6 +241,17 @@ def test_a_store_that_only_older_versions_have_written_is_followed_as_before(fle
     service.follower.reconcile()
     assert service.infer() == (3.0, "2")
     assert fleet.requests_of_a_minute(service) <= 2 * 60 / Settings().poll_interval
+    service.follower.close()
+
+
+def test_who_may_not_ask_for_the_object_lists_at_each_look(fleet: Fleet) -> None:
+    fleet.bucket.hides_generation = True
+    fleet.publish("m", 2, "stable")
+    service = fleet.replica(models="m")
+    fleet.publish("m", 3, "stable")
+    service.follower.reconcile()
+    assert service.infer() == (3.0, "2")
+    assert fleet.requests_of_a_minute(service) == 2 * 60 / Settings().poll_interval
     service.follower.close()
 
 
