@@ -49,7 +49,7 @@ class StoreChanges:
         is_known = names is None or all(name in self._states for name in names)
         if seen[0] and seen == self._seen and is_known and now - self._listed_at < SECONDS_BETWEEN_LISTS:
             return frozenset()
-        states = dict.fromkeys(names or (), b"") | self._list(names)
+        states = dict.fromkeys(names or (), b"") | self._list(None if names is None else frozenset(names))
         changed = {name for name in states.keys() | self._states.keys() if states.get(name) != self._states.get(name)}
         if seen[1] != self._seen[1]:
             changed |= states.keys()
@@ -63,7 +63,7 @@ class StoreChanges:
         except IngotError:
             return ""
 
-    def _list(self, names: Collection[str] | None) -> dict[str, bytes]:
+    def _list(self, names: frozenset[str] | None) -> dict[str, bytes]:
         """What tells one state of the records of each model from another."""
         prefixes = ["models"]
         if names is not None and len(names) <= _MOST_ONE_BY_ONE:

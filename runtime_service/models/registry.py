@@ -209,7 +209,10 @@ class ModelRegistry:
         return model
 
     def _share(self, name: str, shares: tuple[Share, ...]) -> None:
-        (self._split.add if shares else self._split.discard)(name)
+        if shares:
+            self._split.add(name)
+        else:
+            self._split.discard(name)
         self._metrics.set_shares(name, shares)
 
     def _set(self, model: _Model, status: VersionStatus) -> None:
