@@ -1,0 +1,66 @@
+"""What the clients of :mod:`bench.serving` send, one tensor in each of three ways, and what must come back."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+
+GRPC, BINARY, JSON = "grpc", "http binary", "http json"
+KINDS = (GRPC, BINARY, JSON)
+MODEL, SHAPE = "id1x16", (1, 16)
+VALUES = tuple(index / 4 for index in range(16))
+_RAW = struct.pack("<16f", *VALUES)
+
+
+@dataclass(frozen=True)
+class Question:
+    """``data`` is a whole request, but for HTTP/2's frames; ``is_right`` says whether the body of an answer is the identity's."""
+
+    data: bytes
+    is_right: Callable[[bytes], bool]
+
+
+def question(kind: str) -> Question:
+    """Raises KeyError: no such kind."""
+    return {GRPC: _grpc, BINARY: _binary, JSON: _json}[kind]()
+
+
+def _grpc() -> Question:
+    """``ModelInferRequest`` by hand (protobuf: fields 1, 5 and 7), so that clients need no stubs."""
+    tensor = _field(1, b"x") + _field(2, b"FP32") + _field(3, bytes(SHAPE))
+    message = _field(1, MODEL.encode()) + _field(5, tensor) + _field(7, _RAW)
+    return Question(message, lambda body: _RAW in body)
+
+
+def _binary() -> Question:
+    tensor = {
+        "name": "x",
+        "datatype": "FP32",
+        "shape": list(SHAPE),
+        "parameters": {"binary_data_size": len(_RAW)},
+    }
+    head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
+    lines = (f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream")
+    return Question(_post(head + _RAW, *lines), lambda body: body.endswith(_RAW))
+
+
+def _json() -> Question:
+    tensor = {"name": "x", "datatype": "FP32", "shape": list(SHAPE), "data": [VALUES]}
+    return Question(_post(json.dumps({"inputs": [tensor]}).encode(), "Content-Type: application/json"), _is_right_json)
+
+
+def _is_right_json(body: bytes) -> bool:
+    data = json.loads(body)["outputs"][0]["data"]
+    return tuple(data[0] if len(data) == 1 else data) == VALUES
+
+
+def _post(body: bytes, *lines: str) -> bytes:
+    head = (f"POST /v2/models/{MODEL}/infer HTTP/1.1", "Host: localhost", f"Content-Length: {len(body)}", *lines)
+    return "\r\n".join((*head, "", "")).encode() + body
+
+
+def _field(number: int, value: bytes) -> bytes:
+    """A field of bytes, shorter than 128."""
+    return bytes((number << 3 | 2, len(value))) + value
