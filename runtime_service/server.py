@@ -47,7 +47,7 @@ _LOG = logging.getLogger(__name__)
 _MOST_OBSERVERS = 64
 """Connections of the ports for metrics and control, each."""
 _SECONDS_TO_STOP = 1.0
-"""What runs may take to end once they are stopped."""
+"""What runs may take to end once they are stopped, and what is waited for a model that is being loaded."""
 
 
 class RuntimeServer:
@@ -58,6 +58,8 @@ class RuntimeServer:
         if settings.address_file:
             require_place(Path(settings.address_file), variable("address_file"))
         self.settings = settings
+        self.is_loading = False
+        """Whether a model was still being loaded when the server was through."""
         self._grpc: GrpcServer | None = None
         self.metrics = Metrics(CollectorRegistry())
         self.lifecycle = Lifecycle(settings.max_in_flight)
@@ -138,7 +140,8 @@ class RuntimeServer:
     def drain(self, hurry: threading.Event) -> bool:
         """Readiness first, then (after ``drain_delay``) refuse, finish what is in flight, and free the models.
 
-        An idle server is through at once; ``hurry`` ends every wait. False when requests were left unfinished.
+        An idle server is through at once, also while models are loaded; ``hurry`` ends every wait. False when requests were left
+        unfinished.
         """
         self.lifecycle.enter(Phase.LAME_DUCK)
         self._publish_readiness()
@@ -160,7 +163,7 @@ class RuntimeServer:
             stopped.wait(grace)
         if self.lifecycle.in_flight:
             return False
-        self.follower.close()
+        self.is_loading = not self.follower.close(_SECONDS_TO_STOP)
         self.dataplane.close()
         return True
 
@@ -183,10 +186,12 @@ def serve(server: RuntimeServer) -> None:
         hurry.set()
 
     threading.Thread(target=watch, name="signals", daemon=True).start()
-    if not server.drain(hurry):
+    is_drained = server.drain(hurry)
+    if is_drained:
+        _LOG.info("drained")
+    if not is_drained or server.is_loading:
         logging.shutdown()
-        os._exit(1)  # an ordinary exit would wait for the threads of the requests that are stuck
-    _LOG.info("drained")
+        os._exit(int(not is_drained))  # an ordinary exit would wait for requests that are stuck, or meet half a model
 
 
 @at_start

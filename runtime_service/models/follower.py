@@ -110,6 +110,8 @@ class Follower:
         with self._lock:
             self._discover()
             for model in list(self._models.values()):
+                if self._stop.is_set():  # what is loaded now would be unloaded at once
+                    return
                 try:
                     self._follow(model)
                 except IngotError as error:
@@ -131,14 +133,19 @@ class Follower:
         """Make :meth:`run` return; models stay loaded."""
         self._stop.set()
 
-    def close(self) -> None:
-        """Unload everything and wait for it."""
+    def close(self, grace: float = 1.0) -> bool:
+        """Unload everything and wait for it; False, and nothing is unloaded, while something still loads after ``grace`` seconds."""
         self.stop()
-        with self._lock:
+        if not self._lock.acquire(timeout=grace):
+            return False
+        try:
             for name in list(self._models):
                 self.unfollow(name)
             for thread in self._closing:
                 thread.join()
+        finally:
+            self._lock.release()
+        return True
 
     def _discover(self) -> None:
         if self._template is None:
@@ -175,7 +182,9 @@ class Follower:
         errors = [
             error
             for version in selection.versions
-            if version not in self._registry.loaded(model.name) and (error := self._load(model, version)) is not None
+            if version not in self._registry.loaded(model.name)
+            and not self._stop.is_set()
+            and (error := self._load(model, version)) is not None
         ]
         for version in self._registry.activate(model.name, selection):
             self._close(model.name, version)

@@ -28,7 +28,7 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    def __init__(self, folder: Path, **settings: str) -> None:
+    def __init__(self, folder: Path, wait: bool = True, **settings: str) -> None:
         self.folder = folder
         environment = {
             "PATH": os.environ["PATH"],
@@ -43,7 +43,8 @@ class Process:
         wait_until((folder / "addresses.json").exists, 20)
         self.addresses = json.loads((folder / "addresses.json").read_text())
         self.client = triton.InferenceServerClient(self.addresses["grpc"])
-        wait_until(self.client.is_server_ready)
+        if wait:
+            wait_until(self.client.is_server_ready)
 
     def infer(self) -> float:
         x = triton.InferInput("x", [1, 4], "FP32")
@@ -76,8 +77,8 @@ class Process:
 def start(tmp_path: Path) -> Iterator[Any]:
     started: list[Process] = []
 
-    def make(**settings: str) -> Process:
-        started.append(Process(tmp_path, **settings))
+    def make(wait: bool = True, **settings: str) -> Process:
+        started.append(Process(tmp_path, wait, **settings))
         return started[-1]
 
     yield make
@@ -91,6 +92,14 @@ def test_an_idle_server_exits_at_once(start: Any, number: signal.Signals) -> Non
     assert server.infer() == 2.0
     server.process.send_signal(number)
     assert server.process.wait(10) == 0  # much sooner than INGOT_RUNTIME_DRAIN_TIMEOUT
+
+
+@pytest.mark.parametrize("models", ["scale,slow", "slow,scale"])
+def test_a_server_that_loads_a_model_exits_at_once(start: Any, tmp_path: Path, models: str) -> None:
+    server = start(wait=False, MODELS=models)
+    wait_until((tmp_path / "loading").exists, 20)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(15) == 0  # neither the minute that the load takes, nor the models behind it
 
 
 def test_requests_in_flight_are_finished_and_new_ones_refused(start: Any, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
 """A server process over toy models: ``python -m tests.runtime_service.toy_process FOLDER``, settings from the environment.
 
-``FOLDER/hold`` makes inferences block as long as it exists.
+``FOLDER/hold`` makes inferences block as long as it exists. The model ``slow`` takes a minute to load.
 """
 
 from __future__ import annotations
@@ -33,8 +33,14 @@ def main(folder: Path) -> None:
         model.function = function
         return model
 
+    def slow() -> ToyModel:
+        (folder / "loading").touch()
+        time.sleep(60)
+        return scale_model()
+
     source = ToySource()
     source.publish("scale", 1, make, "stable")
+    source.publish("slow", 1, slow, "stable")
     serve(RuntimeServer(Settings.from_environment(os.environ), source))
 
 
