@@ -22,6 +22,7 @@ from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.loading.loader import load_models
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
+from runtime_service.models.layout import LayoutSource
 from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
@@ -195,12 +196,28 @@ def serve(server: RuntimeServer) -> None:
 
 
 @at_start
+def version_source(settings: Settings) -> VersionSource:
+    """The layout or the store of ``settings``. Raises as :func:`store_source`."""
+    if settings.layout:
+        return LayoutSource(Path(settings.layout), _trust(settings), load_models)
+    return store_source(settings)
+
+
+@at_start
 def store_source(settings: Settings) -> StoreSource:
     """The artifact store and the trusted keys of ``settings``.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the URL of the store; ARTIFACT_UNTRUSTED, no key is trusted.
     """
+    trust = _trust(settings)
+    memory = Memory(settings.home / MEMORY_FILE)
+    url = settings.store_url or str(settings.home / "store")
+    store = open_store(url, settings.home / "cache", memory, begins=False)
+    return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
+
+
+def _trust(settings: Settings) -> TrustFolder:
     trust = TrustFolder(settings.trust_directory)
     if not trust.keys:
         raise IngotError(
@@ -210,10 +227,7 @@ def store_source(settings: Settings) -> StoreSource:
             expected="public keys (*.pub) of those who publish models",
             remedy="Copy the public key of the compiler service there, or set INGOT_TRUST.",
         )
-    memory = Memory(settings.home / MEMORY_FILE)
-    url = settings.store_url or str(settings.home / "store")
-    store = open_store(url, settings.home / "cache", memory, begins=False)
-    return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
+    return trust
 
 
 def _with_port(address: str, port: int) -> str:
@@ -232,7 +246,7 @@ def main(*, is_whole: bool = False) -> int:
     try:
         start_log("runtime", is_whole=is_whole)
         settings = Settings.from_environment(os.environ)
-        server = RuntimeServer(settings, store_source(settings))
+        server = RuntimeServer(settings, version_source(settings))
     except IngotError as error:
         say_why_not(error)
         return 2

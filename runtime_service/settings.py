@@ -78,6 +78,9 @@ class Settings:
     """Folder with the public keys of those whose models may be loaded. Empty: ``trust/`` in the home folder."""
     store_url: str = ""
     """Artifact store: a path, ``file://``, ``s3://``, ``gs://`` or ``az://``. Empty: ``store/`` in the home folder."""
+    layout: str = ""
+    """Folder with one model as an OCI image layout (``ingot compile --out``), served in place of a store under the name that ``models``
+    gives it, such as ``resnet@latest``; it may appear after the server has started."""
     models: str = ""
     """What to serve: ``name@policy`` separated by commas, ``*@policy`` for every model of the store that has one.
     Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``."""
@@ -194,6 +197,8 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+        if self.layout and self.store_url:
+            raise _invalid("layout", f"only one of it and {variable('store_url')}", "both")
         self._check_shared_memory()
 
     def _check_shared_memory(self) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 
 from runtime_service.executors.resources import Resources
 from runtime_service.models.served import LoadedModel
+from runtime_service.models.signers import Signers
 from runtime_service.policies import PolicyCatalogue
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
@@ -26,7 +27,7 @@ class StoreSource:
 
     repository: ArtifactRepository
     load_models: LoadModels
-    _signers: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    _signers: Signers = field(default_factory=Signers)
 
     def models(self) -> tuple[str, ...]:
         return self.repository.names()
@@ -45,8 +46,8 @@ class StoreSource:
     def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
         opened = self.repository.open_version(self.repository.version(name, version))
         models = self.load_models(opened, instances, resources)
-        self._signers[name, version] = opened.signers
+        self._signers.note(name, version, opened.signers)
         return models
 
     def revoked(self, name: str, version: int) -> bool:
-        return not self._signers.get((name, version), frozenset()) <= self.repository.trust.keys.keys()
+        return self._signers.revoked(name, version, self.repository.trust)
