@@ -12,8 +12,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from bench.load.connections import Connection, GrpcConnection, HttpConnection, WrongAnswer
-from bench.load.requests import GRPC, Question, question
+from bench.load.connections import Connection, WrongAnswer, connection
+from bench.load.requests import Question, question
 
 READY = "ready"
 _LOOK_AT = 16
@@ -45,8 +45,7 @@ class Window:
 
 
 def connected(work: Work) -> list[Connection]:
-    make = GrpcConnection if work.kind == GRPC else HttpConnection
-    return [make(work.address, question(work.kind).data) for _ in range(work.connections)]
+    return [connection(work.kind, work.address, question(work.kind).data) for _ in range(work.connections)]
 
 
 def run(connections: Sequence[Connection], asked: Question, window: Window) -> list[float]:
@@ -58,10 +57,10 @@ def run(connections: Sequence[Connection], asked: Question, window: Window) -> l
     latencies: list[float] = []
     since: dict[Connection, float] = {}
     with selectors.EpollSelector() as selector:
-        for connection in connections:
-            selector.register(connection.socket, selectors.EVENT_READ, connection)
-            since[connection] = time.monotonic()
-            connection.ask()
+        for each in connections:
+            selector.register(each.socket, selectors.EVENT_READ, each)
+            since[each] = time.monotonic()
+            each.ask()
         looked, answered = 0, time.monotonic()
         while (now := time.monotonic()) < window.end:
             for key, _ in selector.select(0.1):

@@ -6,6 +6,8 @@ import re
 import socket
 from typing import Protocol
 
+from bench.load.requests import GRPC
+
 _LENGTH = re.compile(rb"\r\ncontent-length: *(\d+)", re.IGNORECASE)
 _DATA, _HEADERS, _RESET, _SETTINGS, _PING, _GOAWAY = 0, 1, 3, 4, 6, 7
 _END_STREAM, _ACK, _END_HEADERS = 1, 1, 4
@@ -21,6 +23,9 @@ class Connection(Protocol):
     """One request at a time."""
 
     socket: socket.socket
+
+    data: bytes
+    """Of the next request, as :class:`bench.load.requests.Question` has it."""
 
     def ask(self) -> None:
         """Send the request."""
@@ -38,12 +43,12 @@ class HttpConnection:
 
     def __init__(self, address: str, data: bytes) -> None:
         self.socket = connect(address)
-        self._data = data
+        self.data = data
         self._received = b""
 
     def ask(self) -> None:
         self._received = b""
-        self.socket.sendall(self._data)
+        self.socket.sendall(self.data)
 
     def receive(self) -> bytes | None:
         self._received += _read(self.socket)
@@ -63,10 +68,10 @@ class HttpConnection:
 class GrpcConnection:
     """A unary call after another over HTTP/2 (RFC 9113), its headers literal (RFC 7541, 6.2.2)."""
 
-    def __init__(self, address: str, message: bytes) -> None:
+    def __init__(self, address: str, data: bytes) -> None:
         self.socket = connect(address)
+        self.data = data
         self._head = _block(address)
-        self._data = b"\0" + len(message).to_bytes(4, "big") + message
         self._stream, self._received, self._body = -1, b"", b""
         window = _WINDOW.to_bytes(4, "big")
         grown = (_WINDOW - 65535).to_bytes(4, "big")
@@ -77,8 +82,9 @@ class GrpcConnection:
     def ask(self) -> None:
         self._stream += 2
         self._body = b""
+        message = b"\0" + len(self.data).to_bytes(4, "big") + self.data
         head = _frame(_HEADERS, _END_HEADERS, self._stream, self._head)
-        self.socket.sendall(head + _frame(_DATA, _END_STREAM, self._stream, self._data))
+        self.socket.sendall(head + _frame(_DATA, _END_STREAM, self._stream, message))
 
     def receive(self) -> bytes | None:
         self._received += _read(self.socket)
@@ -112,15 +118,20 @@ class GrpcConnection:
         return self._body[5:]
 
 
+def connection(kind: str, address: str, data: bytes) -> Connection:
+    """For requests of a kind of :data:`bench.load.requests.KINDS`."""
+    return (GrpcConnection if kind == GRPC else HttpConnection)(address, data)
+
+
 def connect(address: str) -> socket.socket:
     host, _, port = address.rpartition(":")
-    connection = socket.create_connection((host, int(port)), 30)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    return connection
+    made = socket.create_connection((host, int(port)), 30)
+    made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    return made
 
 
-def _read(connection: socket.socket) -> bytes:
-    data = connection.recv(1 << 16)
+def _read(opened: socket.socket) -> bytes:
+    data = opened.recv(1 << 16)
     if not data:
         raise WrongAnswer("the server closed the connection")
     return data

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 GRPC, BINARY, JSON = "grpc", "http binary", "http json"
 KINDS = (GRPC, BINARY, JSON)
 MODEL, SHAPE = "id1x16", (1, 16)
-VALUES = tuple(index / 4 for index in range(16))
-_RAW = struct.pack("<16f", *VALUES)
+Values = tuple[float, ...]
+VALUES: Values = tuple(index / 4 for index in range(16))
+"""Numbers that a float32 holds, as many as the tensor has."""
 
 
 @dataclass(frozen=True)
@@ -22,38 +23,43 @@ class Question:
     is_right: Callable[[bytes], bool]
 
 
-def question(kind: str) -> Question:
+def question(kind: str, values: Values = VALUES) -> Question:
     """Raises KeyError: no such kind."""
-    return {GRPC: _grpc, BINARY: _binary, JSON: _json}[kind]()
+    return {GRPC: _grpc, BINARY: _binary, JSON: _json}[kind](values)
 
 
-def _grpc() -> Question:
+def _grpc(values: Values) -> Question:
     """``ModelInferRequest`` by hand (protobuf: fields 1, 5 and 7), so that clients need no stubs."""
+    raw = _raw(values)
     tensor = _field(1, b"x") + _field(2, b"FP32") + _field(3, bytes(SHAPE))
-    message = _field(1, MODEL.encode()) + _field(5, tensor) + _field(7, _RAW)
-    return Question(message, lambda body: _RAW in body)
+    message = _field(1, MODEL.encode()) + _field(5, tensor) + _field(7, raw)
+    return Question(message, lambda body: raw in body)
 
 
-def _binary() -> Question:
+def _binary(values: Values) -> Question:
+    raw = _raw(values)
     tensor = {
         "name": "x",
         "datatype": "FP32",
         "shape": list(SHAPE),
-        "parameters": {"binary_data_size": len(_RAW)},
+        "parameters": {"binary_data_size": len(raw)},
     }
     head = json.dumps({"inputs": [tensor], "parameters": {"binary_data_output": True}}).encode()
     lines = (f"Inference-Header-Content-Length: {len(head)}", "Content-Type: application/octet-stream")
-    return Question(_post(head + _RAW, *lines), lambda body: body.endswith(_RAW))
+    return Question(_post(head + raw, *lines), lambda body: body.endswith(raw))
 
 
-def _json() -> Question:
-    tensor = {"name": "x", "datatype": "FP32", "shape": list(SHAPE), "data": [VALUES]}
-    return Question(_post(json.dumps({"inputs": [tensor]}).encode(), "Content-Type: application/json"), _is_right_json)
+def _json(values: Values) -> Question:
+    def is_right(body: bytes) -> bool:
+        data = json.loads(body)["outputs"][0]["data"]
+        return tuple(data[0] if len(data) == 1 else data) == values
+
+    tensor = {"name": "x", "datatype": "FP32", "shape": list(SHAPE), "data": [values]}
+    return Question(_post(json.dumps({"inputs": [tensor]}).encode(), "Content-Type: application/json"), is_right)
 
 
-def _is_right_json(body: bytes) -> bool:
-    data = json.loads(body)["outputs"][0]["data"]
-    return tuple(data[0] if len(data) == 1 else data) == VALUES
+def _raw(values: Values) -> bytes:
+    return struct.pack(f"<{len(values)}f", *values)
 
 
 def _post(body: bytes, *lines: str) -> bytes:
