@@ -135,6 +135,16 @@ class DataPlane:
             self._metrics.request_failure.labels("", "", error.code.value).inc()
             raise
 
+    def check_admission(self, model: str, version: str, peer: str) -> None:
+        """Whether an inference would be let in now; for what is large, before it is read. Raises as :meth:`infer`."""
+        try:
+            self._lifecycle.check(peer)
+            with self._registry.acquire(model, version).held():
+                return
+        except IngotError as error:
+            self._metrics.request_failure.labels("", "", error.code.value).inc()
+            raise
+
     def _infer(self, request: InferRequest, served: ServedModel, started: float) -> InferResponse:
         try:
             step, specs = step_of(request), served.signature

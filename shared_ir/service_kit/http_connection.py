@@ -207,7 +207,7 @@ class Connection:
 
     def _answer(self, head: Head) -> tuple[HttpResponse, bool]:
         path = head.target.partition("?")[0]
-        admitted = self._server.application.admit(HttpRequest(head.method, path, head.fields))
+        admitted = self._server.application.admit(HttpRequest(head.method, path, head.fields, peer=self.peer))
         if isinstance(admitted, HttpResponse):
             return admitted, head.keeps and not has_body(head)
         length = declared_length(head, admitted)

@@ -15,15 +15,34 @@ METRICS = "/metrics"
 MOST_BODY = 64 * 1024
 """Bytes of the body of a request that needs none."""
 
-_SCRAPES = threading.BoundedSemaphore(4)
+_MOST_SCRAPES = 4
 """At once: a crowd of them would leave the interpreter to nobody else."""
+
+
+class Scrapes:
+    """Of one port: those of another one do not keep it from being scraped."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._registry = registry
+        self._room = threading.BoundedSemaphore(_MOST_SCRAPES)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """The metrics, in the format that the ``Accept`` header asks for."""
+        encode, content_type = choose_encoder(request.headers.get("accept", ""))
+        if not self._room.acquire(blocking=False):
+            error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
+            return HttpResponse.failure(error, headers={"Connection": "close"})
+        try:
+            return HttpResponse(parts=(encode(self._registry),), headers={"Content-Type": content_type})
+        finally:
+            self._room.release()
 
 
 class MetricsApplication:
     """The metrics of a registry, and nothing else."""
 
     def __init__(self, registry: CollectorRegistry, hosts: Hosts) -> None:
-        self._registry = registry
+        self._scrapes = Scrapes(registry)
         self._hosts = hosts
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
@@ -32,16 +51,4 @@ class MetricsApplication:
         return self._hosts.refusal(request) or MOST_BODY
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return metrics_response(self._registry, request)
-
-
-def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
-    """A scrape, in the format that the ``Accept`` header asks for."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    if not _SCRAPES.acquire(blocking=False):
-        error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
-        return HttpResponse.failure(error, headers={"Connection": "close"})
-    try:
-        return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
-    finally:
-        _SCRAPES.release()
+        return self._scrapes(request)
