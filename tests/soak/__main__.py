@@ -32,7 +32,8 @@ _MEASURE_SECONDS, _QUIET_SECONDS = 3.0, 3.0
 
 @dataclass
 class Report:
-    """``can`` and ``had`` are good requests a second: without a pause and as they were; memory is in megabytes."""
+    """``can`` and ``had`` are good requests a second: without a pause and as they were; ``before`` and ``after`` megabytes, and
+    ``threads`` and ``descriptors`` how many the process had then."""
 
     can: float = 0.0
     had: float = 0.0
@@ -41,6 +42,8 @@ class Report:
     faults: list[str] = field(default_factory=list)
     before: float = 0.0
     after: float = 0.0
+    threads: tuple[int, ...] = ()
+    descriptors: tuple[int, ...] = ()
 
     @property
     def growth(self) -> float:
@@ -52,7 +55,8 @@ class Report:
             f"{self.tally.answered} good requests, {self.had:.0f} a second where {self.can:.0f} can be; "
             f"{len(self.tally.failed)} failed, {len(self.tally.wrong)} wrong",
             f"beside them {beside}",
-            f"memory {self.before:.1f} MB, then {self.after:.1f} MB: {self.growth:+.1%}",
+            f"memory {self.before:.1f} MB, then {self.after:.1f} MB: {self.growth:+.1%}; "
+            f"threads {self.threads}, descriptors {self.descriptors}",
             *(self.tally.failed + self.tally.wrong + self.faults)[:20],
         ]
 
@@ -75,11 +79,11 @@ def soak(made: Rig, seconds: float, warm: float, seed: int) -> Report:
         ]
         with _threads(threads, over):
             time.sleep(warm)
-            report.before = _quiet(made, running)
+            report.before = _quiet(made, running, report)
             asked, began = _answered(callers), time.monotonic()
             time.sleep(seconds)
             report.had = (_answered(callers) - asked) / (time.monotonic() - began)
-            report.after = _quiet(made, running)
+            report.after = _quiet(made, running, report)
     for tally in (*(caller.tally for caller in callers), *(trouble.tally for trouble in troubles)):
         report.tally.answered += tally.answered
         report.tally.failed += tally.failed
@@ -107,11 +111,13 @@ def _answered(callers: Sequence[Caller]) -> int:
     return sum(caller.tally.answered for caller in callers)
 
 
-def _quiet(made: Rig, running: threading.Event) -> float:
+def _quiet(made: Rig, running: threading.Event, report: Report) -> float:
     """Megabytes once nobody has asked for a while."""
     running.clear()
     time.sleep(_QUIET_SECONDS)
     found = made.resident()
+    report.threads += (made.counted("task"),)
+    report.descriptors += (made.counted("fd"),)
     running.set()
     return found
 
