@@ -9,13 +9,10 @@ import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from compiler_service.api.interceptors import ObservingInterceptor
@@ -41,7 +38,6 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import make_gate
-from shared_ir.service_kit.calls import OPTIONS, CallGuard, prepare_process
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
 from shared_ir.service_kit.http_hosts import Hosts
@@ -49,8 +45,9 @@ from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
-from shared_ir.service_kit.settings import MOST_PORT
-from shared_ir.service_kit.starting import at_start
+from shared_ir.service_kit.rpc.listening import CannotListen
+from shared_ir.service_kit.rpc.server import RpcServer
+from shared_ir.service_kit.starting import at_start, prepare_process
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
@@ -76,7 +73,7 @@ logger = logging.getLogger(__name__)
 class RunningServer:
     """A server that listens. ``port`` and ``metrics_port`` are the real ones; -1 without metrics."""
 
-    server: grpc.Server
+    server: RpcServer
     health: Health
     stopping: threading.Event
     port: int
@@ -103,32 +100,28 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     """
     stopping = threading.Event()
     registry = make_registry(parts.service.store, parts.counters)
-    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES, log=CallLog(tells_all=True))
     gate = make_gate(settings.token, settings.tokens_file)
 
     def name_of_job(job: str) -> str:
         return parts.service.get(job).name
 
-    server = grpc.server(
-        ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-        interceptors=[
+    server = RpcServer(
+        _lanes(settings.max_watchers),
+        Room(MOST_BYTES),
+        MOST_MESSAGE_BYTES,
+        [
             AccessInterceptor(gate, scopes_of),
-            guard,
             ObservingInterceptor(registry, gate),
             NamespaceInterceptor(gate, name_of_job),
         ],
-        options=[
-            ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
-            ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
-            *OPTIONS,
-        ],
+        CallLog(tells_all=True),
     )
     servicer = CompilerServicer(parts, catalogue, settings, stopping, gate, Traffic(registry))
     compiler_pb2_grpc.add_CompilerServiceServicer_to_server(servicer, server)
     health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     add_default_files(health_pb2.DESCRIPTOR)
-    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server, pool=POOL)
+    server.reflect((SERVICE, HEALTH), POOL)
     port = _bind(server, settings)
     metrics = _serve_metrics(settings, registry, health)
     server.start()
@@ -146,15 +139,12 @@ def _lanes(watchers: int) -> Callable[[str], Lane]:
     return lambda method: lanes.get(method, questions)
 
 
-def _bind(server: grpc.Server, settings: Settings) -> int:
+def _bind(server: RpcServer, settings: Settings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
-    if settings.compiler_port > MOST_PORT:  # gRPC takes it, and listens on another
-        raise _taken(address, "INGOT_COMPILER_PORT")
     files = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-    credentials = files.grpc_credentials() if files else None
     try:
-        return server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
-    except RuntimeError as error:
+        return server.bind(address, files)
+    except CannotListen as error:
         raise _taken(address, "INGOT_COMPILER_PORT") from error
 
 

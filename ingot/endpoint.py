@@ -93,6 +93,18 @@ class Endpoint:
             for output, raw in zip(response.outputs, response.raw_output_contents, strict=True)
         }
 
+    def metrics(self) -> str:
+        """Numbers of the service in the text format of Prometheus; over HTTP alone.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, of an endpoint of gRPC.
+        """
+        if self._channel is not None:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, "metrics are served over HTTP", field="protocol", expected="http"
+            )
+        return self._exchange("GET", "/metrics", b"", 0)[1].decode(errors="replace")
+
     def _infer_http(self, model: str, feeds: Mapping[str, Array], version: str) -> dict[str, Array]:
         tensors, blobs = [], []
         for name, array in feeds.items():

@@ -11,8 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime_service.arrays import Array
-from runtime_service.batching.execution import BatchOptions
+from runtime_service.batching.execution import BatchOptions, BatchResult
 from runtime_service.batching.messages import InferRequest, InferResponse, OutputRequest, TensorData
+from runtime_service.batching.quick import Quick
 from runtime_service.batching.sequences import step_of
 from runtime_service.batching.statistics import Snapshot
 from runtime_service.batching.taking import taking
@@ -26,12 +27,14 @@ from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
 from runtime_service.policies import SequenceOptions, VersionPolicy
+from runtime_service.reports import Report, Reports
 from runtime_service.settings import ModelSettings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
 from shared_ir.service_kit.status import visible
 from shared_ir.service_kit.telemetry.levels import LogLevels, Value
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOG, _AUDIT = logging.getLogger(__name__), logging.getLogger("ingot.audit")
 EXTENSIONS = (
@@ -97,12 +100,17 @@ class DataPlane:
         version: str,
         explicit_control: bool = False,
         has_admin: bool = False,
+        has_access_log: bool = False,
         shared_memory: SharedMemory | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``has_admin``: whether there is a place where settings of log and traces may be changed."""
+        """``has_admin``: whether there is a place where settings of log and traces may be changed; ``has_access_log``: whether every
+        inference has a line in the log.
+        """
         self.shared_memory = shared_memory or SharedMemory()
+        self.quick = Quick()
         self._traces = Traces()
+        self._reports = Reports(has_access_log)
         self._log_levels = LogLevels()
         self._has_admin = has_admin
         self._registry = registry
@@ -112,8 +120,7 @@ class DataPlane:
         self._version = version
         self._explicit_control = explicit_control
         self._clock = clock
-        metrics.in_flight.set_function(lambda: lifecycle.in_flight)
-        metrics.ready.set_function(self.ready)
+        metrics.in_flight, metrics.ready = lambda: lifecycle.in_flight, self.ready
 
     def infer(self, request: InferRequest) -> InferResponse:
         """One inference, blocking.
@@ -121,6 +128,7 @@ class DataPlane:
         Raises:
             IngotError: NOT_FOUND (model, version), UNAVAILABLE (loading, draining), INVALID_ARGUMENT (inputs, outputs),
                 RESOURCE_EXHAUSTED (queue full), DEADLINE_EXCEEDED, CANCELLED; INTERNAL is a bug of ours.
+            WouldWait: it does not want to wait, and would have to.
         """
         started = self._clock()
         try:
@@ -132,18 +140,38 @@ class DataPlane:
         except _Reported as reported:
             raise reported.error from reported.__cause__
         except IngotError as error:
-            self._metrics.request_failure.labels("", "", error.code.value).inc()
+            self.refused(request, error, started)
             raise
 
     def check_admission(self, model: str, version: str, peer: str) -> None:
-        """Whether an inference would be let in now; for what is large, before it is read. Raises as :meth:`infer`."""
-        try:
-            self._lifecycle.check(peer)
-            with self._registry.acquire(model, version).held():
-                return
-        except IngotError as error:
-            self._metrics.request_failure.labels("", "", error.code.value).inc()
-            raise
+        """Whether an inference would be let in now; for what is large, before it is read. Raises as :meth:`infer`, and counts nothing."""
+        self._lifecycle.check(peer)
+        with self._registry.acquire(model, version).held():
+            pass
+
+    @property
+    def asks_origin(self) -> bool:
+        """Whether it matters how a request came."""
+        return self._reports.is_on
+
+    def refused(self, request: InferRequest, error: IngotError, started: float | None = None) -> None:
+        """``request``, or as much of it as was read, is answered with ``error`` before it has reached a version."""
+        self._metrics.refused(request.model_name, error.code)
+        if self._reports.is_on:
+            self._report(request, 0, self._clock() if started is None else started, code=error.code)
+
+    def _report(
+        self,
+        request: InferRequest,
+        version: int,
+        started: float,
+        result: BatchResult | None = None,
+        code: str = "",
+    ) -> None:
+        name, ended = request.model_name, self._clock()
+        self._reports.tell(
+            Report(name, version, request.id, request.peer, request.origin, started, ended, result, code)
+        )
 
     def _infer(self, request: InferRequest, served: ServedModel, started: float) -> InferResponse:
         try:
@@ -156,13 +184,21 @@ class DataPlane:
                 self._require_deliverable(asked, spec)
             result = served.run(inputs, request, step)
             outputs = self._delivered(wanted, result.outputs, request)
+        except WouldWait:
+            raise
         except Exception as error:
             typed = self._typed(error, served, request.id)
             served.observer.failed(typed.code, self._clock() - started)
+            if self._reports.is_on:
+                self._report(request, served.version, started, code=typed.code)
             raise _Reported(typed) from error
         ended = self._clock()
+        if request.size and served.is_steady:
+            self.quick.note(request.model_name, request.size, result.execution.compute_time)
         served.observer.succeeded(result, ended - started)
         self._traces.note(request, served.version, result, started, ended)
+        if self._reports.is_on:
+            self._report(request, served.version, started, result)
         return InferResponse(served.name, str(served.version), request.id, outputs)
 
     def _present(self, request: InferRequest) -> Sequence[TensorData]:

@@ -11,8 +11,6 @@ import sys
 import threading
 from pathlib import Path
 
-from prometheus_client import CollectorRegistry
-
 from runtime_service.api.grpc_server import GrpcServer
 from runtime_service.api.rest import Access, RestApplication, controlled, observed
 from runtime_service.batching.watch import WATCH
@@ -32,12 +30,12 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
-from shared_ir.service_kit.starting import at_start, require_place
+from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
+from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -62,7 +60,7 @@ class RuntimeServer:
         self.is_loading = False
         """Whether a model was still being loaded when the server was through."""
         self._grpc: GrpcServer | None = None
-        self.metrics = Metrics(CollectorRegistry())
+        self.metrics = Metrics(settings.max_histograms, triton=settings.triton_metrics)
         self.lifecycle = Lifecycle(settings.max_in_flight)
         registry = ModelRegistry(self.metrics)
         self.follower = Follower(
@@ -77,6 +75,7 @@ class RuntimeServer:
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
             has_admin=bool(settings.control_address or settings.token),
+            has_access_log=settings.access_log,
             shared_memory=SharedMemory(settings.shared_memory, settings.max_request_bytes),
         )
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
@@ -102,18 +101,18 @@ class RuntimeServer:
         )
 
     def _http_servers(self, access: Access, room: Room, context: ssl.SSLContext | None) -> dict[str, HttpServer]:
-        settings, registry = self.settings, self.metrics.registry
+        settings, scrape = self.settings, self.metrics.scrape
         found = {}
         if settings.http_address:
             limits = HttpLimits(max_connections=2 * settings.max_in_flight)
-            application = RestApplication(self.dataplane, registry, access)
+            application = RestApplication(self.dataplane, scrape, access)
             found["http"] = HttpServer(application, settings.http_address, limits, context, room)
         few = HttpLimits(max_connections=_MOST_OBSERVERS)
         if settings.metrics_address:
-            metrics = observed(self.dataplane, registry, access.hosts)
+            metrics = observed(self.dataplane, scrape, access.hosts)
             found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
         if settings.control_address:
-            control = controlled(self.dataplane, registry, access)
+            control = controlled(self.dataplane, scrape, access)
             own = None if settings.control_address.startswith(UNIX) else context
             found["control"] = HttpServer(control, settings.control_address, few, own, room)
         return found
@@ -189,6 +188,7 @@ def serve(server: RuntimeServer) -> None:
     threading.Thread(target=watch, name="signals", daemon=True).start()
     is_drained = server.drain(hurry)
     if is_drained:
+        TRACING.close()
         _LOG.info("drained")
     if not is_drained or server.is_loading:
         logging.shutdown()
@@ -245,6 +245,7 @@ def main(*, is_whole: bool = False) -> int:
     prepare_process()
     try:
         start_log("runtime", is_whole=is_whole)
+        start_tracing("runtime")
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, version_source(settings))
     except IngotError as error:

@@ -33,8 +33,8 @@ from shared_ir.service_kit.settings import (
 
 EVERY_MODEL = "*"
 PREFIX = "INGOT_RUNTIME_"
-SHARED = ("store_url", "home", "trust")
-"""Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
+SHARED = ("store_url", "home", "trust", "triton_metrics")
+"""Fields whose variables have no ``RUNTIME_`` in their name: other services read them too, or there is no other that could mean it."""
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 _BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes")
 _SECRETS = ("token", "store_url")
@@ -70,7 +70,7 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each field is read from ``INGOT_RUNTIME_<FIELD>``, but for ``INGOT_STORE_URL``, ``INGOT_HOME``, ``INGOT_TRUST``."""
+    """Each field is read from ``INGOT_RUNTIME_<FIELD>``, but for those of :data:`SHARED`."""
 
     home: Path = Path.home() / ".ingot"
     """Folder of this installation: trusted keys in ``trust/``, downloaded artifacts in ``cache/``."""
@@ -101,6 +101,12 @@ class Settings:
     """Where REST listens (with ``/metrics`` as well). Empty turns it off."""
     metrics_address: str = "127.0.0.1:8002"
     """Where ``/metrics`` alone listens. Empty turns it off."""
+    triton_metrics: bool = False
+    """``1``: Triton's metrics (``nv_inference_*``) are there beside ours, for dashboards and autoscalers that were made for it."""
+    max_histograms: int = 200
+    """Versions of models that have histograms of their own in ``/metrics``; of those that get requests later, one set is kept together."""
+    access_log: bool = False
+    """``1``: every inference has a line in the log (``ingot.access``), with the id of the request; else refused ones have."""
     address_file: str = ""
     """JSON file that gets the addresses in use once the server listens; for ports chosen by the system."""
     shared_memory: str = ""
@@ -180,11 +186,12 @@ class Settings:
             "run_memory_bytes",
             "kept_memory_bytes",
             "max_bytes_in_flight",
+            "max_histograms",
         )
         require_at_least(self, 0, counts, variable)
         require_at_most(self, MOST_BYTES, _BYTES, variable)
         require_at_most(self, MOST_SECONDS, ("poll_interval", "drain_delay", "drain_timeout"), variable)
-        things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores")
+        things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores", "max_histograms")
         require_at_most(self, MOST_THINGS, things, variable)
         require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
         if not (self.grpc_address or self.http_address):

@@ -52,6 +52,8 @@ def table(rows: Mapping[str, tuple[Any, str]]) -> str:
 def default_text(value: Any) -> str:
     if isinstance(value, Path):
         return f"`~/{value.relative_to(Path.home())}`"
+    if isinstance(value, bool):
+        return f"`{int(value)}`"
     return f"`{value}`" if value != "" else ""
 
 

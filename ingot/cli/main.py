@@ -8,7 +8,7 @@ import sys
 import traceback
 from collections.abc import Sequence
 
-from ingot.cli import compile, infer, inspect, jobs, models, registry, tokens, trust, up
+from ingot.cli import compile, infer, inspect, jobs, models, registry, tokens, top, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from ingot.cli.usage import Parser, UsageError, parse
 from shared_ir.errors import ErrorCode, IngotError
@@ -24,7 +24,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="ingot", description="Compile ONNX models to native code and serve them.", epilog=_EXIT_STATUS)
     parser.add_argument("--version", action="version", version=f"ingot {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (up, compile, models, registry, trust, tokens, jobs, infer, inspect):
+    for module in (up, compile, models, registry, trust, tokens, jobs, top, infer, inspect):
         module.add_parser(commands)
     return parser
 

@@ -13,9 +13,11 @@ from runtime_service.api.parameters import check_request, output_request, place_
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import (
+    NOWHERE,
     Cancellation,
     InferRequest,
     InferResponse,
+    Origin,
     Place,
     SharedTensor,
     Take,
@@ -44,6 +46,8 @@ CONTENTS = {
     DType.STRING: ("bytes_contents", np.object_),
 }
 """Field of ``InferTensorContents`` for each element type that has one, and how its elements are held."""
+_NAME_TAG, _LONG = 1 << 3 | 2, 128
+"""Of the field ``model_name``; and the first length that takes two bytes."""
 _VALUE_BYTES = 80
 """Of one typed value at most: in its array, the one before it, and once it is written."""
 
@@ -55,6 +59,9 @@ def decode(
     peer: str = "",
     hold: Take = uncounted,
     grow: Take = uncounted,
+    size: int = 0,
+    waits: bool = True,
+    origin: Origin = NOWHERE,
 ) -> InferRequest:
     """The request in our types; ``remaining`` is the time until the caller's deadline in seconds, for the others see
     :class:`InferRequest`.
@@ -76,7 +83,16 @@ def decode(
         peer=peer,
         hold=hold,
         grow=grow,
+        size=size,
+        waits=waits,
+        origin=origin,
     )
+
+
+def model_of(message: bytes) -> str:
+    """The name of the model in a serialised request that begins with it, as protobuf writes it; empty otherwise."""
+    size = message[1] if len(message) > 1 and message[0] == _NAME_TAG else _LONG
+    return message[2 : 2 + size].decode(errors="replace") if size < _LONG else ""
 
 
 def is_raw(request: pb.ModelInferRequest) -> bool:

@@ -1,31 +1,25 @@
-"""The gRPC server: synchronous, one thread per call in flight.
-
-Measured with an identity model over loopback (2 cores, closed loop): with 1 client 2.2 k calls/s both by the synchronous
-and the asyncio server; with 4 clients 6.3-7.0 k/s synchronous, 4.2-5.5 k/s asyncio. Computing releases the GIL in both.
-"""
+"""The gRPC server of the runtime service: which methods there are, and how many threads calls of each kind have."""
 
 from __future__ import annotations
 
 import threading
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
-from grpc_reflection.v1alpha import reflection, reflection_pb2
+from grpc_reflection.v1alpha import reflection_pb2
 
 from runtime_service.api.grpc_servicer import InferenceServicer
 from runtime_service.dataplane import DataPlane
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2, model_config_pb2
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import HEADER, SingleToken
-from shared_ir.service_kit.calls import OPTIONS, CallGuard
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 
 SERVICE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
@@ -65,25 +59,16 @@ class GrpcServer:
         Raises:
             IngotError: INVALID_ARGUMENT, the address cannot be used.
         """
+        self.room = room
         self._dataplane = dataplane
         gate = SingleToken(token) if token else None
         self._health = health.Health(lambda context: gate is None or gate.accepts(_header(context)))
-        guard = self._guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
-        self._server = grpc.server(
-            ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-            interceptors=[*([AccessInterceptor(gate)] if gate else []), guard],
-            options=[
-                ("grpc.max_receive_message_length", max_request_bytes),
-                ("grpc.max_send_message_length", -1),
-                *OPTIONS,
-            ],
-        )
+        interceptors = [AccessInterceptor(gate)] if gate else []
+        self._server = RpcServer(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes, interceptors)
         add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane, control, admin), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
-        reflection.enable_server_reflection(
-            (SERVICE, health.SERVICE, reflection.SERVICE_NAME), self._server, _reflection_pool()
-        )
-        self.port = _bind(self._server, address, tls)
+        self._server.reflect((SERVICE, health.SERVICE), _reflection_pool())
+        self.port = self._server.bind(address, tls)
 
     def start(self) -> None:
         self._health.set(LIVENESS, True)
@@ -99,9 +84,7 @@ class GrpcServer:
     def stop(self, grace: float) -> threading.Event:
         """Refuse new calls, let those in flight finish for ``grace`` seconds; the event is set when all is over."""
         self._health.leave()
-        self._guard.leave_streams()
-        stopped: threading.Event = self._server.stop(grace)
-        return stopped
+        return self._server.stop(grace)
 
 
 def _lanes(inferences: int) -> Any:
@@ -116,20 +99,6 @@ def _lanes(inferences: int) -> Any:
 def _header(context: grpc.ServicerContext) -> str | bytes | None:
     found: dict[str, Any] = dict(context.invocation_metadata() or ())
     return found.get(HEADER)
-
-
-def _bind(server: grpc.Server, address: str, tls: TlsFiles | None) -> int:
-    try:
-        if tls is None:
-            return int(server.add_insecure_port(address))
-        return int(server.add_secure_port(address, tls.grpc_credentials()))
-    except RuntimeError as error:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "cannot listen for gRPC",
-            field=address,
-            remedy="Choose another address: it may be in use by another process.",
-        ) from error
 
 
 def _reflection_pool() -> DescriptorPool:

@@ -7,17 +7,19 @@ from typing import Any
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
-from runtime_service.api.grpc_answers import Context, answer
-from runtime_service.api.grpc_codec import decode, encode, is_raw, sequence_of, stream_error
+from runtime_service.api.grpc_answers import Context, answer, origin_of
+from runtime_service.api.grpc_codec import decode, encode, is_raw, model_of, sequence_of, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
-from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.messages import NOWHERE, Cancellation, InferRequest
+from runtime_service.batching.quick import MOST_MESSAGE_BYTES
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
-from shared_ir.service_kit.calls import grow, hold
+from shared_ir.service_kit.answering import grow, hold
 from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.rpc.method import at_once
 
 _MOST_OF_A_STREAM = 16
 """Requests of one stream that are computed at once."""
@@ -29,12 +31,18 @@ class InferenceServicer(ExtensionServicer):
         super().__init__(dataplane, admin)
         self._control = control
 
-    def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
+    def _is_quick(self, message: bytes) -> bool:
+        size = len(message)
+        return size <= MOST_MESSAGE_BYTES and self._dataplane.quick.is_quick(model_of(message), size)
+
+    @at_once(_is_quick)
+    def ModelInfer(self, request: pb.ModelInferRequest, context: Any) -> pb.ModelInferResponse:
         cancellation = Cancellation()
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+            size, waits = context.message_bytes, not context.is_at_once
+            decoded = self._decoded(request, context, cancellation, size, waits)
             return encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
 
         return answer(context, infer)
@@ -43,10 +51,22 @@ class InferenceServicer(ExtensionServicer):
     def ModelStreamInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelStreamInferResponse:
         """Is called for each message of a stream."""
         cancellation = Cancellation(lambda: not context.is_active())  # a callback of the call would outlive the message
-        decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+        decoded = self._decoded(request, context, cancellation)
         found = encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
         found.parameters["triton_final_response"].bool_param = True
         return pb.ModelStreamInferResponse(infer_response=found)
+
+    def _decoded(
+        self, request: pb.ModelInferRequest, context: Any, cancellation: Cancellation, size: int = 0, waits: bool = True
+    ) -> InferRequest:
+        peer, origin = peer_name(context), origin_of(context) if self._dataplane.asks_origin else NOWHERE
+        remaining = context.time_remaining()
+        try:
+            return decode(request, remaining, cancellation, peer, hold, grow, size, waits, origin)
+        except IngotError as error:
+            refused = InferRequest(request.model_name, (), request.model_version, request.id, peer=peer, origin=origin)
+            self._dataplane.refused(refused, error)
+            raise
 
     def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=self._dataplane.live())

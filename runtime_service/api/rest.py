@@ -10,11 +10,9 @@ from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from urllib.parse import unquote
 
-from prometheus_client import CollectorRegistry
-
 from runtime_service.api import documents, rest_codec
 from runtime_service.api.rest_extensions import ADMIN, Extensions, Handler, Routes, json_object
-from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.messages import NOWHERE, REQUEST_ID, Cancellation, InferRequest, Origin
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
@@ -22,8 +20,9 @@ from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes
-from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrapes
+from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrape, Scrapes
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
+from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE_PARENT
 
 _LOG = logging.getLogger(__name__)
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
@@ -57,9 +56,9 @@ class Access:
 class RestApplication:
     """Maps requests to the data plane. Never raises; what goes wrong becomes ``{"error": ...}`` with a status."""
 
-    def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, access: Access = Access()) -> None:
+    def __init__(self, dataplane: DataPlane, scrape: Scrape, access: Access = Access()) -> None:
         self._dataplane = dataplane
-        self._scrapes = Scrapes(registry)
+        self._scrapes = Scrapes(scrape)
         self._access = access
         self._bearer = SingleToken(access.token) if access.token else None
         self._routes: Routes = (
@@ -96,8 +95,14 @@ class RestApplication:
             try:
                 self._dataplane.check_admission(model, version, request.peer)
             except IngotError as error:
+                self._dataplane.refused(self._headed(request, model, version), error)
                 return HttpResponse.failure(error)
         return self._access.most_body
+
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        found = self._route(request)
+        if not isinstance(found, HttpResponse) and found[0] == self._infer:
+            self._dataplane.refused(self._headed(request, found[1], found[2]), error)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         try:
@@ -133,18 +138,39 @@ class RestApplication:
         return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path[:200]))
 
     def _infer(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
+        try:
+            decoded, binary = self._decoded(request, model, version)
+        except IngotError as error:
+            self._dataplane.refused(self._headed(request, model, version), error)
+            raise
+        decoded = replace(
+            decoded,
+            cancellation=Cancellation(request.has_gone),
+            peer=request.peer,
+            hold=request.hold,
+            grow=request.grow,
+            origin=self._origin(request),
+        )
+        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
+
+    def _headed(self, request: HttpRequest, model: str, version: str) -> InferRequest:
+        """What is known of an inference that cannot be read."""
+        return InferRequest(model, (), version, peer=request.peer, origin=self._origin(request))
+
+    def _origin(self, request: HttpRequest) -> Origin:
+        if not self._dataplane.asks_origin:
+            return NOWHERE
+        return Origin("http", request.headers.get(REQUEST_ID, ""), request.headers.get(TRACE_PARENT, ""))
+
+    def _decoded(self, request: HttpRequest, model: str, version: str) -> tuple[InferRequest, rest_codec.BinaryOutputs]:
         length = request.headers.get(rest_codec.JSON_LENGTH)
         if length == "0":
             expected = self._dataplane.model_metadata(model, version).signature
-            decoded, binary = rest_codec.decode_raw(model, version, request.body, expected)
-        else:
-            document = rest_codec.json_part(request.body, length)
-            large = _LARGE_DOCUMENT if len(document) > _LARGE_BYTES else nullcontext()
-            with request.holding(json_bytes(document)), large:
-                decoded, binary = rest_codec.decode(model, version, request.body, len(document))
-        cancellation = Cancellation(request.has_gone)
-        decoded = replace(decoded, cancellation=cancellation, peer=request.peer, hold=request.hold, grow=request.grow)
-        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
+            return rest_codec.decode_raw(model, version, request.body, expected)
+        document = rest_codec.json_part(request.body, length)
+        large = _LARGE_DOCUMENT if len(document) > _LARGE_BYTES else nullcontext()
+        with request.holding(json_bytes(document)), large:
+            return rest_codec.decode(model, version, request.body, len(document))
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return _truth(self._dataplane.live())
@@ -213,6 +239,9 @@ class PartApplication:
     def admit(self, request: HttpRequest) -> HttpResponse | int:
         return self._elsewhere(request) or self._whole.admit(request)
 
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        self._whole.refused(request, error)
+
     def __call__(self, request: HttpRequest) -> HttpResponse:
         return self._elsewhere(request) or self._whole(request)
 
@@ -222,15 +251,15 @@ class PartApplication:
         return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, f"only {self._described} are served here"))
 
 
-def observed(dataplane: DataPlane, registry: CollectorRegistry, hosts: Hosts) -> PartApplication:
+def observed(dataplane: DataPlane, scrape: Scrape, hosts: Hosts) -> PartApplication:
     """What the port of metrics serves: them, and health checks, which have room of their own there."""
-    whole = RestApplication(dataplane, registry, Access(hosts=hosts, most_body=MOST_BODY, control=False))
+    whole = RestApplication(dataplane, scrape, Access(hosts=hosts, most_body=MOST_BODY, control=False))
     return PartApplication(whole, re.compile(f"{METRICS}.*|{_HEALTH}.*"), f"{METRICS} and {_HEALTH}")
 
 
-def controlled(dataplane: DataPlane, registry: CollectorRegistry, access: Access) -> PartApplication:
+def controlled(dataplane: DataPlane, scrape: Scrape, access: Access) -> PartApplication:
     """What the address for control serves: models are loaded and unloaded, settings changed, and nothing is inferred."""
-    whole = RestApplication(dataplane, registry, replace(access, most_body=MOST_BODY, control=True, admin=True))
+    whole = RestApplication(dataplane, scrape, replace(access, most_body=MOST_BODY, control=True, admin=True))
     paths = re.compile(f"{_REPOSITORY}.*|{_HEALTH}.*|{ADMIN.pattern}")
     return PartApplication(whole, paths, f"{_REPOSITORY}, {_HEALTH}, /v2/logging and trace settings")
 

@@ -31,6 +31,7 @@ from runtime_service.batching.waiting import Waiting
 from runtime_service.batching.watch import WATCH, Watch
 from runtime_service.batching.work import Outcome, Piece, Work
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOOK_SECONDS = 0.25
 """How often a request that waits for its turn is asked whether its client is still there."""
@@ -65,17 +66,20 @@ class Batcher:
         deadline: float | None = None,
         cancellation: Cancellation | None = None,
         priority: int = 0,
+        waits: bool = True,
     ) -> BatchResult:
-        """Compute ``inputs``; blocks until done. ``priority`` from 1 on; 0 is that of requests that name none.
+        """Compute ``inputs``; blocks until done. ``priority`` from 1 on; 0 is that of requests that name none. What does not want to wait
+        is computed now or not at all.
 
         Raises:
+            WouldWait: no instance is free, or there is more of ``inputs`` than one run takes.
             IngotError: RESOURCE_EXHAUSTED (queue full), DEADLINE_EXCEEDED (not computed in time), CANCELLED,
                 UNAVAILABLE (closed), INVALID_ARGUMENT (no such priority), or what the model raised.
         """
         work = self._work(inputs, deadline, cancellation, priority)
         if (unwanted := work.unwanted(work.since)) is not None:
             raise unwanted
-        runner = self._enter(work)
+        runner = self._enter(work, waits)
         if runner is not None:
             self._execute(runner, [work.cut(self._options.max_batch_size)], self._own_reason, work)
         if work.outcome is None and cancellation is not None:
@@ -126,15 +130,18 @@ class Batcher:
             )
         return priority or self._options.default_priority_level
 
-    def _enter(self, work: Work) -> Runner | None:
-        """Take an instance for ``work``, or queue it."""
+    def _enter(self, work: Work, waits: bool) -> Runner | None:
+        """Take an instance for ``work``, or queue it where it ``waits``."""
         with self._changed:
             if self._closed:
                 raise IngotError(
                     ErrorCode.UNAVAILABLE, "this version of the model is being unloaded", remedy="Send it again."
                 )
-            if self._idle and not self._waiting and self._forming.is_immediate(work, work.since):
+            is_first = self._idle and not self._waiting and self._forming.is_immediate(work, work.since)
+            if is_first and (waits or work.rows <= self._options.max_batch_size):
                 return self._idle.pop()
+            if not waits:
+                raise WouldWait
             waiting = self._waiting.of_level(work.level)
             if waiting >= self._options.max_queue_size:
                 raise IngotError(
@@ -291,7 +298,8 @@ class Batcher:
         computed = self._clock()
         results = split(found, rows) if self._options.max_batch_size else [found]
         ended = self._clock()
-        return results, Execution(len(pieces), sum(rows), merged - begin, computed - merged, ended - computed, reason)
+        took = (merged - begin, computed - merged, ended - computed)
+        return results, Execution(len(pieces), sum(rows), *took, reason, begin)
 
     def _computed(self, runner: Runner, pieces: Sequence[Piece], inputs: Arrays) -> dict[str, Array]:
         """Results of ``inputs``, unless all requests are unwanted before they are there."""

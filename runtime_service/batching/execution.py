@@ -54,7 +54,8 @@ class BatchOptions:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What one run of an instance took. Times in seconds; ``rows`` is 0 for models without a batch dim."""
+    """What one run of an instance took. Times in seconds; ``rows`` is 0 for models without a batch dim; ``began`` is on the clock of the
+    batcher."""
 
     requests: int
     rows: int
@@ -62,6 +63,7 @@ class Execution:
     compute_time: float
     split_time: float
     reason: ReleaseReason
+    began: float = 0.0
 
     def after(self, first: Execution | None) -> Execution:
         """Of one request: both together, where it was computed in pieces."""
@@ -74,6 +76,7 @@ class Execution:
             first.compute_time + self.compute_time,
             first.split_time + self.split_time,
             self.reason,
+            first.began,
         )
 
 

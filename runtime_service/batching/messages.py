@@ -89,6 +89,27 @@ def uncounted(count: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
+class Origin:
+    """How a request came, as far as somebody asks.
+
+    Attributes:
+        protocol: ``http`` or ``grpc``.
+        request_id: of its head, which proxies set.
+        traceparent: of its head: the trace that it belongs to, as W3C Trace Context writes it.
+    """
+
+    protocol: str = ""
+    request_id: str = ""
+    traceparent: str = ""
+
+
+REQUEST_ID = "x-request-id"
+"""In the head of a call, as proxies write it."""
+NOWHERE = Origin()
+"""Of requests that nobody asked about."""
+
+
+@dataclass(frozen=True, slots=True)
 class InferRequest:
     """One inference.
 
@@ -104,6 +125,9 @@ class InferRequest:
         peer: who sent it, as far as shares go.
         hold: counts bytes that are made of the request until it is over, before they are made.
         grow: counts bytes of its answer, likewise.
+        size: bytes of the message that it came in, where it may be tried without waiting.
+        waits: whether it may wait for its turn; if not, it ends with WouldWait where it had to.
+        origin: how it came.
     """
 
     model_name: str
@@ -117,6 +141,9 @@ class InferRequest:
     peer: str = ""
     hold: Take = uncounted
     grow: Take = uncounted
+    size: int = 0
+    waits: bool = True
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,12 +19,14 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_text, dims_text
-from shared_ir.plan.program import ALIGNMENT_BYTES, Plan, TensorSpec
+from shared_ir.plan.program import ALIGNMENT_BYTES, Branch, Call, Plan, Read, Repeat, TensorSpec, walk_steps
 
 Shapes = tuple[tuple[int, ...], ...]
 _MOST_CACHED_SHAPES = 256
 _LARGE_BYTES = 1 << 17
 """From here on allocators ask the system for memory of its own."""
+_OF_DATA = (Branch, Repeat, Read, Call)
+"""Steps whose time may depend on what is in the tensors."""
 _T = TypeVar("_T")
 _empty: Callable[[Any, Any], Array] = np.empty
 """Where outputs are written; tests put guard pages around them."""
@@ -44,7 +46,7 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
 @dataclass(frozen=True)
 class CallSignature:
     """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType; ``strings`` are those that the model
-    holds, ``batch`` is the symbol along which requests may be merged, or empty."""
+    holds, ``batch`` is the symbol along which requests may be merged, or empty; ``is_steady``: no step depends on data."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -54,6 +56,7 @@ class CallSignature:
     output_codes: tuple[int, ...]
     strings: tuple[str, ...] = ()
     batch: str = ""
+    is_steady: bool = False
 
     @classmethod
     def of(cls, plan: Plan, input_codes: tuple[int, ...], output_codes: tuple[int, ...]) -> CallSignature:
@@ -66,6 +69,7 @@ class CallSignature:
             output_codes,
             plan.strings,
             plan.batch,
+            not any(isinstance(step, _OF_DATA) for step in walk_steps(plan.steps)),
         )
 
     def check_extents(self, shapes: Shapes) -> None:

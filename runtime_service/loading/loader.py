@@ -106,7 +106,8 @@ def _load(
                 library.retain()
                 profiler = partial(_make_graph, plan, signature, library, weights, resources)
                 maker, release = partial(make, executor), library.release
-                models.append(Model(plan.name, signature, maker, profiler, release, instances, defaults, resources))
+                sizes = resources, weights.nbytes
+                models.append(Model(plan.name, signature, maker, profiler, release, instances, defaults, *sizes))
         except BaseException:
             library.release()
             for model in models:

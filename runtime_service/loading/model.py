@@ -41,8 +41,11 @@ class Model:
         instances: int = 1,
         defaults: Mapping[str, Array] = MappingProxyType({}),
         resources: Resources = UNBOUNDED,
+        weights_bytes: int = 0,
     ) -> None:
+        """``weights_bytes``: of memory that the weights are in."""
         self.name = name
+        self.weights_bytes = weights_bytes
         self._resources = resources
         self._defaults = defaults
         self._signature = signature
@@ -70,6 +73,11 @@ class Model:
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self._signature.outputs
+
+    @property
+    def is_steady(self) -> bool:
+        """Whether what it does depends on the sizes of its inputs alone, and not on what is in them."""
+        return self._signature.is_steady
 
     @property
     def batch(self) -> str:

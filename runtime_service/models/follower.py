@@ -153,7 +153,7 @@ class Follower:
         try:
             names = self._source.models()
         except IngotError as error:
-            self._metrics.poll_failure.inc()
+            self._metrics.poll_failed()
             _LOG.warning("cannot list the models of the store: %s", error)
             return
         for name in names:
@@ -196,7 +196,7 @@ class Follower:
             return model.policy.select(self._source.catalogue(model.name))
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
-                self._metrics.poll_failure.inc()
+                self._metrics.poll_failed()
             if not self._registry.loaded(model.name):
                 self._registry.set_status(VersionStatus(model.name, 0, VersionState.UNAVAILABLE, str(error)))
             raise
@@ -216,14 +216,14 @@ class Follower:
         except Exception as error:
             return self._failed(key, retry.attempts + 1, _typed(error))
         self._retries.pop(key, None)
-        self._metrics.load_duration.labels(model.name).observe(self._clock() - begin)
+        self._metrics.loaded(self._clock() - begin)
         _LOG.info("%s version %d is ready after %.3f s", model.name, version, self._clock() - begin)
         return None
 
     def _failed(self, key: tuple[str, int], attempts: int, error: IngotError) -> IngotError:
         self._retries[key] = _Retry(attempts, self._clock() + min(LONGEST_PAUSE, 2.0**attempts))
         self._registry.set_status(VersionStatus(*key, VersionState.FAILED, str(error), attempts))
-        self._metrics.load_failure.labels(key[0], error.code.value).inc()
+        self._metrics.load_failed(key[0], error.code)
         _LOG.error("%s version %d did not load (attempt %d): %s", *key, attempts, error)
         return error
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import enum
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, field
 
 from runtime_service.metrics import Metrics
@@ -113,9 +112,8 @@ class ModelRegistry:
     def forget(self, name: str) -> None:
         """The inverse of :meth:`add`; versions must have been retired."""
         with self._lock:
-            model = self._models.pop(name, _Model())
-            for version in list(model.statuses):
-                self._drop(model, version)
+            self._models.pop(name, None)
+            self._metrics.forget(name)
 
     def want(self, name: str, selection: Selection) -> None:
         """Forget the statuses of versions that are neither loaded nor asked for any more."""
@@ -185,18 +183,13 @@ class ModelRegistry:
         return model
 
     def _set(self, model: _Model, status: VersionStatus) -> None:
-        old = model.statuses.get(status.version)
-        if old is not None and old.state is not status.state:
-            self._metrics.model_state.labels(old.name, str(old.version), old.state.value).set(0)
         model.statuses[status.version] = status
-        self._metrics.model_state.labels(status.name, str(status.version), status.state.value).set(1)
+        self._metrics.set_state(status.name, status.version, status.state)
 
     def _drop(self, model: _Model, version: int) -> None:
         status = model.statuses.pop(version, None)
         if status is not None:
-            for state in VersionState:
-                with suppress(KeyError):
-                    self._metrics.model_state.remove(status.name, str(version), state.value)
+            self._metrics.drop_state(status.name, version)
 
 
 def _merge(wanted: Selection, old: Selection | None, loaded: frozenset[int]) -> Selection:

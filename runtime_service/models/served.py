@@ -18,6 +18,7 @@ from runtime_service.batching.validation import priority_of
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.waiting import WouldWait
 
 
 class LoadedModel(Protocol):
@@ -30,8 +31,16 @@ class LoadedModel(Protocol):
     def outputs(self) -> Sequence[TensorSpec]: ...
 
     @property
+    def is_steady(self) -> bool:
+        """Whether what it does depends on the sizes of its inputs alone, and not on what is in them."""
+
+    @property
     def batch(self) -> str:
         """The symbol that counts rows which the compiler has proven not to see each other; empty without a proof."""
+
+    @property
+    def weights_bytes(self) -> int:
+        """In memory, shared by the instances of a version."""
 
     def run(self, inputs: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]: ...
 
@@ -73,6 +82,10 @@ class ServedModel:
         observer.watch_queue(lambda: self._batcher.oldest_wait)
 
     @property
+    def is_steady(self) -> bool:
+        return all(instance.is_steady for instance in self._instances)
+
+    @property
     def instances(self) -> int:
         return len(self._instances)
 
@@ -95,15 +108,17 @@ class ServedModel:
         return self.sequences
 
     def run(self, inputs: Mapping[str, Array], request: InferRequest, step: Step | None = None) -> BatchResult:
-        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``."""
+        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``, which waits for the one before."""
         priority = priority_of(request)
 
         def compute(arrays: Mapping[str, Array]) -> BatchResult:
-            return self._batcher.run(arrays, request.deadline, request.cancellation, priority)
+            return self._batcher.run(arrays, request.deadline, request.cancellation, priority, request.waits)
 
         sequences = self.sequences_of(step)
         if step is None or sequences is None:
             return compute(inputs)
+        if not request.waits:
+            raise WouldWait
         return sequences.run(step, inputs, request.deadline, compute)
 
     def acquire(self) -> None:

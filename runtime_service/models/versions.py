@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.sequences import Sequences
-from runtime_service.batching.statistics import ModelObserver
 from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
 from runtime_service.models.served import Interface, LoadedModel, ServedModel
@@ -52,7 +51,7 @@ class ModelLoader:
             for instance in instances:
                 instance.close()
             raise
-        observer = ModelObserver(self.metrics, model.name, str(version))
+        observer = self.metrics.observer(model.name, version, instances[0].weights_bytes)
         return ServedModel(model.name, version, signature, instances, options, observer, sequences)
 
     def _prepare(

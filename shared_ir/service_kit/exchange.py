@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -116,15 +116,11 @@ class Exchange:
         self._is_sending = False
         call.farewell = self._farewell
 
-    def run(self, messages: Iterator[bytes], arrived: Callable[[int], object]) -> None:
-        """Answer ``messages`` as they come, and end the stream after the last answer; ``arrived`` is told of the size of each."""
+    def run(self, messages: Iterable[bytes]) -> None:
+        """Answer ``messages`` as they come, and end the stream after the last answer."""
         for data in messages:
-            self._call.has_arrived()
-            arrived(len(data))
             self._begin(data)
             self._wait(self._method.terms.most)
-            self._call.awaits()
-        self._call.has_arrived()
         self._call.farewell = None
         self._wait(1)
         if self._context.is_active():
@@ -143,7 +139,6 @@ class Exchange:
 
     def _begin(self, data: bytes) -> None:
         turn = _Turn(Call(self._lane, self._context, self._keeper.room))
-        turn.call.has_arrived()
         turn.call.enter(Stage.OURS)
         with self._changed:
             self._turns.append(turn)

@@ -7,6 +7,9 @@ from typing import Any
 
 import grpc
 
+from shared_ir.errors import IngotError
+from shared_ir.service_kit.status import abort
+
 
 def with_behaviour(handler: Any, behaviour: Callable[..., Any]) -> Any:
     """``handler`` with another function in it, its serialisers kept."""
@@ -17,3 +20,25 @@ def with_behaviour(handler: Any, behaviour: Callable[..., Any]) -> Any:
         (True, True): grpc.stream_stream_rpc_method_handler,
     }[handler.request_streaming, handler.response_streaming]
     return kind(behaviour, handler.request_deserializer, handler.response_serializer)
+
+
+_REFUSAL = "ingot_refusal"
+
+
+def refusing(error: IngotError, tell: Callable[[grpc.ServicerContext], None] = lambda context: None) -> Any:
+    """A handler whose calls all end with ``error``, before anything of their messages is read; ``tell`` is told of each.
+
+    NOTE: a handler of streams is called before the first message is read; a message may be large, or never come.
+    """
+
+    def refuse(requests: Any, context: grpc.ServicerContext) -> None:
+        tell(context)
+        abort(context, error)
+
+    setattr(refuse, _REFUSAL, True)
+    return grpc.stream_stream_rpc_method_handler(refuse)
+
+
+def is_refusal(behaviour: Any) -> bool:
+    """Whether it takes no thread."""
+    return getattr(behaviour, _REFUSAL, False) is True

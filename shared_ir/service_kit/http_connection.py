@@ -105,6 +105,8 @@ class Connection:
         self.evicted = False
         """It serves no other request."""
         self._answering = False
+        self._arriving: HttpRequest | None = None
+        """What was admitted, until its body is there."""
         self._server = server
         self._socket = accepted
         self._raw = _Reader()
@@ -207,13 +209,16 @@ class Connection:
 
     def _answer(self, head: Head) -> tuple[HttpResponse, bool]:
         path = head.target.partition("?")[0]
-        admitted = self._server.application.admit(HttpRequest(head.method, path, head.fields, peer=self.peer))
+        asked = HttpRequest(head.method, path, head.fields, peer=self.peer)
+        admitted = self._server.application.admit(asked)
         if isinstance(admitted, HttpResponse):
             return admitted, head.keeps and not has_body(head)
+        self._arriving = asked
         length = declared_length(head, admitted)
         if length != 0 and head.fields.get("expect", "").lower() == "100-continue":
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = read_body(self._input, head, admitted, self._guest)
+        self._arriving = None
         self._enter(Phase.OURS)
         guest = self._guest
         request = HttpRequest(
@@ -235,6 +240,8 @@ class Connection:
                 remedy="Send it again, without pauses.",
             )
             status = HTTPStatus.SERVICE_UNAVAILABLE
+        if self._arriving is not None:
+            self._server.application.refused(self._arriving, error)
         return HttpResponse.failure(error, status), False
 
     def _has_gone(self) -> bool:

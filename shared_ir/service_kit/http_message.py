@@ -64,10 +64,13 @@ class HttpResponse:
 
 
 class Application(Protocol):
-    """What a server serves. Neither method raises."""
+    """What a server serves. No method raises."""
 
     def admit(self, request: HttpRequest, /) -> HttpResponse | int:
         """Before the body of ``request`` is read: how many bytes it may have, or why it is not wanted."""
+
+    def refused(self, request: HttpRequest, error: IngotError, /) -> None:
+        """``request`` was admitted, and its body has not come: it is too large, too slow, or there is no room for it."""
 
     def __call__(self, request: HttpRequest, /) -> HttpResponse: ...
 

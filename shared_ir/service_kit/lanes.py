@@ -12,8 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from shared_ir.errors import IngotError
-from shared_ir.service_kit.arrivals import connection_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
 
 T = TypeVar("T")
@@ -32,20 +30,17 @@ class Stage(enum.Enum):
 
 
 class Call:
-    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``, ``reads_since`` since when a message may be on its way, which it
-    may beside others that are answered. ``farewell`` ends a stream that waits for its client while the server leaves."""
+    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``, which may last ``limit`` seconds where it is not ours.
+    ``farewell`` ends a stream that waits for its client while the server leaves."""
 
     __slots__ = (
         "_context",
-        "arriving",
         "cancelled",
-        "connection",
         "farewell",
         "guest",
         "lane",
         "limit",
         "peer",
-        "reads_since",
         "since",
         "stage",
     )
@@ -53,15 +48,12 @@ class Call:
     def __init__(self, lane: Lane, context: Any, room: Room) -> None:
         self.lane = lane
         peer = context.peer()
-        self.connection = connection_of(peer)
         self.peer = peer_of(_host_of(peer))
-        self.arriving = 0
         self.cancelled = False
         self.farewell: Callable[[], None] | None = None
         self._context = context
         self.guest: Guest = room.enter(self.peer, self.cancel)
         self.enter(Stage.ARRIVING)
-        self.awaits()
 
     def enter(self, stage: Stage, size: int = 0) -> None:
         """``size`` is that of an answer."""
@@ -70,33 +62,12 @@ class Call:
         self.stage, self.since, self.limit = stage, now, patience + size / _SLOWEST_READER
         self.guest.waits_since = None if stage is Stage.OURS else now
 
-    def awaits(self) -> None:
-        """Another message may come."""
-        self.reads_since: float | None = time.monotonic()
-
-    def arrives(self, count: int) -> None:
-        """So many bytes of its message are here already; the call ends where there is no room for them."""
-        try:
-            if count > self.arriving and self.reads_since is not None:
-                self.hold(count - self.arriving)
-                self.arriving = count
-        except IngotError:
-            self.cancel()
-
-    def has_arrived(self) -> None:
-        """What was counted on the way is counted as a message from here on."""
-        self.reads_since = None
-        if self.arriving:
-            self.guest.give(self.arriving)
-            self.arriving = 0
+    def is_late(self, now: float) -> bool:
+        return self.stage is not Stage.OURS and now - self.since > self.limit
 
     def hold(self, count: int) -> None:
         """Bytes of a message that came; raises IngotError RESOURCE_EXHAUSTED."""
         self.guest.take(count)
-
-    def drop(self) -> None:
-        """What it holds is of no use any more."""
-        self.guest.give(self.guest.held)
 
     def cancel(self) -> None:
         self.cancelled = True
@@ -164,13 +135,13 @@ class Lane:
         return self.executor.waiting
 
     @property
-    def is_short(self) -> bool:
-        return self.waiting > 0 and len(self.running) + self.waiting > self.threads
+    def is_full(self) -> bool:
+        """Whether as many calls wait as may."""
+        return self.waiting >= self.most_waiting
 
     @property
-    def will_be_short(self) -> bool:
-        """With one call more."""
-        return len(self.running) + self.waiting >= self.threads
+    def is_short(self) -> bool:
+        return self.waiting > 0 and len(self.running) + self.waiting > self.threads
 
     def victims(self, now: float) -> list[Call]:
         """Whose threads others get: of the peer that has most, those whose clients let us wait for longest."""

@@ -52,7 +52,7 @@ class Room:
             self._add(guest, -guest.held)
             self._changed.notify_all()
 
-    def _take(self, guest: Guest, count: int) -> None:
+    def _take(self, guest: Guest, count: int, wait: float = _WAIT_SECONDS) -> None:
         self._trimming.soon(count)  # who is refused has come all the same
         with self._changed:
             if self._fits(guest, count):
@@ -61,7 +61,7 @@ class Room:
         while (victim := self._victim(guest, count)) is not None:
             victim.evict()
             with self._changed:
-                if self._changed.wait_for(lambda: self._fits(guest, count), _WAIT_SECONDS):
+                if self._changed.wait_for(lambda: self._fits(guest, count), wait):
                     self._add(guest, count)
                     return
         raise IngotError(
@@ -131,9 +131,19 @@ class Guest:
         if count >= SMALL_BYTES:
             self._room._take(self, count)
 
+    def take_at_once(self, count: int) -> None:
+        """As :meth:`take`, without waiting for who has to go: he may have gone when the same is asked again."""
+        if count >= SMALL_BYTES:
+            self._room._take(self, count, wait=0.0)
+
     def give(self, count: int) -> None:
         """Up to so many bytes of those that were taken."""
         if self.held and count >= SMALL_BYTES:
+            self._room._give(self, min(count, self.held))
+
+    def give_part(self, count: int) -> None:
+        """So many bytes of what was taken, be they few."""
+        if count and self.held:
             self._room._give(self, min(count, self.held))
 
     def grow(self, count: int) -> None:

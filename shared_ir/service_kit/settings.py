@@ -32,7 +32,7 @@ ELSEWHERE = frozenset(
     {
         *("INGOT_COMPILER_ADDRESS", "INGOT_RUNTIME_ADDRESS", "INGOT_RUNTIME_HTTP_ADDRESS", "INGOT_CA_CERTIFICATE"),
         *("INGOT_CLIENT_CERTIFICATE", "INGOT_CLIENT_KEY", "INGOT_TOKEN_FILE", "INGOT_STORE_URL_FILE"),
-        *("INGOT_REDIS_URL_FILE", "INGOT_API_TOKENS", "INGOT_LOG_FORMAT", "INGOT_TRACES"),
+        *("INGOT_REDIS_URL_FILE", "INGOT_API_TOKENS", "INGOT_LOG_FORMAT", "INGOT_TRACES", "INGOT_TRITON_METRICS"),
         *("INGOT_HOME", "INGOT_TOKEN", "INGOT_TRUST", "INGOT_CACHE_DIR", "INGOT_SANDBOX", "INGOT_STORE_URL"),
         *("INGOT_STORE_USER", "INGOT_STORE_PASSWORD", "INGOT_REDIS_PASSWORD"),
     }
@@ -185,7 +185,7 @@ def _parse(name: str, text: str, default: type) -> Any:
     parse, expected = _KINDS[kind]
     try:
         return parse(text)
-    except ValueError as error:
+    except (ValueError, KeyError) as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "a setting has the wrong kind of value",
@@ -207,7 +207,12 @@ def _path(text: str) -> Path:
     return Path(text)
 
 
+def _truth(text: str) -> bool:
+    return {"1": True, "true": True, "0": False, "false": False}[text.strip().lower()]
+
+
 _KINDS: Mapping[type, tuple[Callable[[str], Any], str]] = {
+    bool: (_truth, "1 or 0"),
     int: (int, "an integer"),
     float: (_finite, "a number"),
     str: (str, "a text"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import resource
 import traceback
 from collections.abc import Callable
 from pathlib import Path
@@ -34,6 +35,12 @@ def at_start(function: Callable[_Given, _T]) -> Callable[_Given, _T]:
             raise IngotError(ErrorCode.INTERNAL, message, remedy="DEBUG=1 shows where that came from.") from error
 
     return call
+
+
+def prepare_process() -> None:
+    """At the start of a server: as many descriptors as the system allows."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def require_place(path: Path, name: str) -> None:

@@ -13,7 +13,7 @@ from tests.house.test_imports import ROOT, modules, name_of, within
 BASE = ""
 LOADER = ("arrays", "executors", "loading")
 """The part of the runtime service that `ingot.load` uses."""
-SERVERS = ("calls", "health", "http_metrics")
+SERVERS = ("health", "http2", "http_metrics", "rpc")
 """The part of what both services share that only servers need."""
 SETTINGS = (
     "compiler_service.boundary",
@@ -69,6 +69,8 @@ MODULES: dict[str, str] = {
     "grpc_health": "grpcio-health-checking",
     "grpc_reflection": "grpcio-reflection",
     "grpc_tools": "grpcio-tools",
+    "h2": "h2",
+    "hpack": "hpack",
     "hypothesis": "hypothesis",
     "kombu": "kombu",
     "lightgbm": "lightgbm",
@@ -100,6 +102,7 @@ MODULES: dict[str, str] = {
     "torchvision": "torchvision",
     "transformers": "transformers",
     "tritonclient": "tritonclient",
+    "uvloop": "uvloop",
     "yaml": "pyyaml",
     "ziglang": "ziglang",
 }

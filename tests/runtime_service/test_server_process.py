@@ -10,9 +10,10 @@ import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -21,14 +22,19 @@ import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
 from shared_ir.artifact.signature import local_keys
+from shared_ir.service_kit.telemetry.trace_parent import TraceParent
 from tests.runtime_service.toy_models import wait_until
+from tests.services.collector import collector
 
 pytestmark = pytest.mark.services
 ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    def __init__(self, folder: Path, wait: bool = True, **settings: str) -> None:
+    def __init__(
+        self, folder: Path, beside: Mapping[str, str] = MappingProxyType({}), wait: bool = True, **settings: str
+    ) -> None:
+        """``beside``: variables that are no settings of the runtime alone; ``wait`` until it is ready."""
         self.folder = folder
         environment = {
             "PATH": os.environ["PATH"],
@@ -37,7 +43,7 @@ class Process:
         }
         for name in ("GRPC", "HTTP", "METRICS"):
             environment[f"INGOT_RUNTIME_{name}_ADDRESS"] = "127.0.0.1:0"
-        environment |= {f"INGOT_RUNTIME_{name}": value for name, value in settings.items()}
+        environment |= {f"INGOT_RUNTIME_{name}": value for name, value in settings.items()} | dict(beside)
         command = [sys.executable, "-m", "tests.runtime_service.toy_process", str(folder)]
         self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE)
         wait_until((folder / "addresses.json").exists, 20)
@@ -46,10 +52,10 @@ class Process:
         if wait:
             wait_until(self.client.is_server_ready)
 
-    def infer(self) -> float:
+    def infer(self, headers: dict[str, str] | None = None) -> float:
         x = triton.InferInput("x", [1, 4], "FP32")
         x.set_data_from_numpy(np.ones((1, 4), np.float32))
-        return float(self.client.infer("scale", [x]).as_numpy("y")[0, 0])
+        return float(self.client.infer("scale", [x], headers=headers).as_numpy("y")[0, 0])
 
     def post(self) -> tuple[int, Any]:
         body = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
@@ -77,8 +83,8 @@ class Process:
 def start(tmp_path: Path) -> Iterator[Any]:
     started: list[Process] = []
 
-    def make(wait: bool = True, **settings: str) -> Process:
-        started.append(Process(tmp_path, wait, **settings))
+    def make(beside: Mapping[str, str] = MappingProxyType({}), wait: bool = True, **settings: str) -> Process:
+        started.append(Process(tmp_path, beside, wait, **settings))
         return started[-1]
 
     yield make
@@ -150,12 +156,31 @@ def test_the_drain_timeout_ends_the_wait_for_stuck_requests(start: Any, tmp_path
             stuck.result(10)
 
 
+def test_requests_are_seen_in_the_log_and_by_a_collector_when_the_process_ends(start: Any) -> None:
+    trace = TraceParent.new()
+    with collector() as (url, spans):
+        beside = {"INGOT_TRACES": "otlp", "OTEL_EXPORTER_OTLP_ENDPOINT": url, "INGOT_LOG_FORMAT": "json"}
+        server = start(beside, ACCESS_LOG="1")
+        server.infer({"traceparent": str(trace), "x-request-id": "seven"})
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 0
+    lines = [json.loads(line) for line in server.process.stderr]
+    (line,) = (line for line in lines if line["logger"] == "ingot.access")
+    assert (line["trace_id"], line["request_id"], line["code"]) == (trace.trace_id, "seven", "OK")
+    own = {id: span for id, span in spans.items() if span.trace_id.hex() == trace.trace_id}
+    assert {span.name for span in own.values()} == {"infer", "queue", "compute input", "compute", "compute output"}
+    assert all(span.parent_span_id.hex() in {*own, trace.span_id} for span in own.values())
+
+
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
         ({"INGOT_RUNTIME_MAX_BATCH_SIZE": "x"}, "INGOT_RUNTIME_MAX_BATCH_SIZE"),
         ({}, "no key is trusted"),
         ({"INGOT_STORE_URL": "ftp://x"}, "ftp://x"),
+        ({"INGOT_TRACES": "somewhere"}, "INGOT_TRACES"),
+        ({"INGOT_TRITON_METRICS": "maybe"}, "INGOT_TRITON_METRICS"),
+        ({"INGOT_RUNTIME_ACCESS_LOG": ""}, "INGOT_RUNTIME_ACCESS_LOG"),
     ],
 )
 def test_wrong_settings_end_the_process_with_one_sentence(

@@ -41,6 +41,8 @@ def test_requests_above_the_size_limit(source: ToySource) -> None:
             triton_http.InferenceServerClient(server.addresses["http"]).infer(
                 "scale", [tensor(triton_http, "x", x, "FP32")]
             )
+        refused = {"model": "scale", "version": "", "reason": "LIMIT_EXCEEDED"}
+        assert sample(server, "ingot_inference_request_failure_total", **refused) == 1
 
 
 def test_a_full_queue_is_429_and_resource_exhausted(source: ToySource) -> None:

@@ -11,10 +11,12 @@ from types import ModuleType
 from typing import Any
 
 import numpy as np
+from prometheus_client.parser import text_string_to_metric_families
 
 from runtime_service.arrays import Array
 from runtime_service.executors.resources import Resources
 from runtime_service.executors.stop import Stop
+from runtime_service.metrics import Metrics
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer
@@ -39,6 +41,8 @@ class ToyModel:
     runs: list[int] = field(default_factory=list)
     closed: bool = False
     batch: str = "batch"
+    is_steady: bool = False
+    weights_bytes: int = 1000
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -182,4 +186,11 @@ def tensor(module: ModuleType, name: str, array: np.ndarray, datatype: str) -> A
 
 def sample(server: RuntimeServer, name: str, **labels: str) -> float | None:
     """The value of a metric now."""
-    return server.metrics.registry.get_sample_value(name, labels)
+    return sample_of(server.metrics, name, **labels)
+
+
+def sample_of(metrics: Metrics, name: str, **labels: str) -> float | None:
+    """As :func:`sample`."""
+    families = text_string_to_metric_families(metrics.scrape()[0].decode())
+    samples = (each for family in families for each in family.samples)
+    return next((each.value for each in samples if each.name == name and each.labels == labels), None)

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import sys
 import time
@@ -15,11 +14,14 @@ from pathlib import Path
 from runtime_service.arrays import Array
 from runtime_service.server import RuntimeServer, serve
 from runtime_service.settings import Settings
+from shared_ir.service_kit.telemetry.log import start_log
+from shared_ir.service_kit.telemetry.tracing import start_tracing
 from tests.runtime_service.toy_models import ToyModel, ToySource, scale_model
 
 
 def main(folder: Path) -> None:
-    logging.basicConfig(level=logging.INFO)
+    start_log("runtime")
+    start_tracing("runtime")
 
     def make() -> ToyModel:
         model = scale_model()

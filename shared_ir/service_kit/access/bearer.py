@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Collection
+from functools import partial
 from typing import Any
 
 import grpc
@@ -11,8 +12,9 @@ import grpc
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.principal import Scope
+from shared_ir.service_kit.handler import refusing
 from shared_ir.service_kit.lanes import peer_name
-from shared_ir.service_kit.status import abort, grpc_status
+from shared_ir.service_kit.status import grpc_status
 from shared_ir.service_kit.telemetry.log import EXTRA
 
 _LOG = logging.getLogger("ingot.access")
@@ -40,15 +42,10 @@ class AccessInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # no
             header = dict(handler_call_details.invocation_metadata or ()).get(HEADER)
             self._gate.caller(header).require(*self._scopes_of(method))
         except IngotError as error:
-            # NOTE: a handler of streams is called before the first message is read; a message may be large, or never come.
-            return grpc.stream_stream_rpc_method_handler(_refusal(error, method))
+            return refusing(error, partial(_tell, error, method))
         return continuation(handler_call_details)
 
 
-def _refusal(error: IngotError, method: str) -> Callable[[Any, grpc.ServicerContext], None]:
-    def refuse(requests: Any, context: grpc.ServicerContext) -> None:
-        about = {"method": method.rpartition("/")[2], "peer": peer_name(context), "code": grpc_status(error).name}
-        _LOG.info("a call was refused: %s", error.message, extra={EXTRA: about})
-        abort(context, error)
-
-    return refuse
+def _tell(error: IngotError, method: str, context: grpc.ServicerContext) -> None:
+    about = {"method": method.rpartition("/")[2], "peer": peer_name(context), "code": grpc_status(error).name}
+    _LOG.info("a call was refused: %s", error.message, extra={EXTRA: about})

@@ -31,5 +31,10 @@ class TraceParent:
             return None
         return cls(match[1], match[2], match[3])
 
+    @property
+    def is_sampled(self) -> bool:
+        """Whether somebody keeps the spans of the trace."""
+        return bool(int(self.flags, 16) & 1)
+
     def __str__(self) -> str:
         return f"00-{self.trace_id}-{self.span_id}-{self.flags}"

@@ -63,15 +63,41 @@ class Tracing:
         if self._tracer is not None:
             known = self._api.trace.get_current_span().get_span_context()
             if known.is_valid:
-                return str(TraceParent(f"{known.trace_id:032x}", f"{known.span_id:016x}", f"{known.trace_flags:02x}"))
+                return _traceparent(known)
         return str(TraceParent(trace_id, TraceParent.new().span_id)) if trace_id else ""
 
-    def past(self, name: str, parent: str, started: float, ended: float, **attributes: Any) -> None:
-        """A span that is over; times in seconds since the epoch. Nothing where tracing is off."""
-        if self._tracer is not None:
-            context = self._api.propagate.extract({HEADER: parent})
-            span = self._tracer.start_span(name, context, attributes=attributes, start_time=int(started * 1e9))
-            span.end(int(ended * 1e9))
+    def past(
+        self,
+        name: str,
+        parent: str,
+        started: float,
+        ended: float,
+        kind: str = "INTERNAL",
+        error: str = "",
+        **attributes: Any,
+    ) -> str:
+        """A span that is over; times in seconds since the epoch.
+
+        Args:
+            error: what it has ended with, where that is no result.
+
+        Returns:
+            The traceparent of what is below it; empty where tracing is off.
+        """
+        if self._tracer is None:
+            return ""
+        trace = self._api.trace
+        context = self._api.propagate.extract({HEADER: parent}) if parent else None
+        kinds = trace.SpanKind
+        span = self._tracer.start_span(name, context, getattr(kinds, kind), attributes, start_time=int(started * 1e9))
+        if error:
+            span.set_status(trace.StatusCode.ERROR, error)
+        span.end(int(ended * 1e9))
+        return _traceparent(span.get_span_context())
+
+
+def _traceparent(context: Any) -> str:
+    return str(TraceParent(f"{context.trace_id:032x}", f"{context.span_id:016x}", f"{context.trace_flags:02x}"))
 
 
 TRACING = Tracing()

@@ -3,47 +3,20 @@
 from __future__ import annotations
 
 import json
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
 import pytest
-from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
 from shared_ir.digest import sha256_hex
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.access.token_file import editing
 from shared_ir.service_kit.telemetry.trace_parent import TraceParent
+from tests.services.collector import collector
 from tests.services.installation import Client, Installation, installation, wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
-
-
-@contextmanager
-def collector() -> Iterator[tuple[str, dict[str, Any]]]:
-    """Takes spans as OpenTelemetry sends them; its URL, and the spans by their ids."""
-    spans: dict[str, Any] = {}
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["Content-Length"]))
-            for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-                for scope in resource.scope_spans:
-                    spans.update({span.span_id.hex(): span for span in scope.spans})
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *arguments: Any) -> None:
-            """Says nothing."""
-
-    with HTTPServer(("127.0.0.1", 0), Handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{server.server_port}", spans
-        server.shutdown()
 
 
 def lines(running: Installation, name: str) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ingot.artifact import Artifact
-from ingot.cli import arguments, compile, infer, inspect, models, up
+from ingot.cli import arguments, compile, infer, inspect, models, top, up
 from ingot.cli.main import main
 from ingot.home import Addresses
 from ingot.records import (
@@ -127,10 +127,20 @@ class FakeClient:
         return method
 
 
+def _of_model(name: str, weights: int) -> str:
+    labels = f'{{model="{name}",version="1"}}'
+    return f'ingot_model_state{{model="{name}",version="1",state="READY"}} 1\ningot_model_weights_bytes{labels} {weights}\n'
+
+
+PAGE = "ingot_server_ready 1\n" + "".join(_of_model(f"net{size}", size) for size in (1, 2, 3, 4))
+"""Metrics of a service: its largest model is the last by name."""
+
+
 class FakeEndpoint:
     """:class:`ingot.Endpoint`."""
 
     def __init__(self, recorder: Recorder, address: str, protocol: str, credentials: dict[str, Any]) -> None:
+        self.address = address
         self._recorder = recorder
         recorder.note("Endpoint", address, protocol, credentials)
 
@@ -140,6 +150,9 @@ class FakeEndpoint:
     def infer(self, model: str, feeds: Any, version: str) -> dict[str, Any]:
         self._recorder.note("infer", model, {name: array.shape for name, array in feeds.items()}, version)
         return feeds  # type: ignore[no-any-return]
+
+    def metrics(self) -> str:
+        return PAGE
 
     def close(self) -> None:
         pass
@@ -194,6 +207,7 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (compile, "compile_here", called("compile_here", artifact)),
         (infer, "time", SimpleNamespace(perf_counter=lambda: 0.0)),
         (infer, "load", called("load", FakeModel(recorder))),
+        (top, "time", SimpleNamespace(monotonic=lambda: float(len(recorder.calls)), sleep=_slept(recorder))),
         (inspect, "check_here", called("check_here", REPORT)),
         (models, "check_here", called("check_here", REPORT)),
         (models, "targets_here", called("targets_here", (TargetInfo("here", "", "x86_64", "x", (), 256),))),
@@ -203,6 +217,17 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     monkeypatch.setattr("compiler_service.stages.compiler.graph_text", called("graph_text", "here"))
     monkeypatch.setattr("compiler_service.stages.local.graph_text_in_child", called("graph_text_in_child", "child"))
     return recorder
+
+
+def _slept(recorder: Recorder) -> Callable[[float], None]:
+    """The third pause is ended by Ctrl-C."""
+
+    def sleep(seconds: float) -> None:
+        recorder.note("sleep", seconds)
+        if sum(call[0] == "'sleep'" for call in recorder.calls) == 3:
+            _interrupt()
+
+    return sleep
 
 
 def _interrupt() -> None:

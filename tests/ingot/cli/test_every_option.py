@@ -34,6 +34,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "trust": (f"--fingerprint {KEY}", "--list", "--remove KEY_ID"),
     "events": ("", "net"),
     "jobs": ("", "1", "1 --watch", "1 --cancel", "1 --retry", "1 --reproducer", "1 --log"),
+    "top": ("", "--once"),
     "infer": ("net", "net --http"),
     "run": ("folder --tag a",),
     "profile": ("folder --tag a",),
@@ -97,6 +98,8 @@ VALUES: dict[str, str] = {
     "priority": "3",
     "since": "2026-05-31",
     "until": "2026-05-31",
+    "interval": "3",
+    "sort": "memory",
 }
 """A value for every option that takes one. A new option has its value here."""
 
@@ -134,6 +137,8 @@ NONSENSE: dict[str, tuple[str, ...]] = {
     "scope": ("", "everything", "read,", "read;delete"),
     "since": ("yesterday", "2026-13-01", "12"),
     "until": ("yesterday", "2026-13-01", "12"),
+    "interval": ("often", "nan", "0", "-1", "1e9"),
+    "sort": ("size", ""),
 }
 """What is no value of an option whose values have a form."""
 

@@ -40,12 +40,18 @@ GATE = threading.Event()
 
 
 class Echo:
-    """Answers what it was asked; at ``/wait`` when the gate opens, at ``/secret`` nobody."""
+    """Answers what it was asked; at ``/wait`` when the gate opens, at ``/secret`` nobody. ``refusals`` are of what did not come."""
+
+    def __init__(self) -> None:
+        self.refusals: list[tuple[str, ErrorCode]] = []
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
         if request.path == "/secret":
             return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path))
         return MOST_BODY
+
+    def refused(self, request: HttpRequest, error: IngotError) -> None:
+        self.refusals.append((request.path, error.code))
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         if request.path == "/wait":
@@ -169,6 +175,18 @@ def test_expect_continue_refuses_before_the_body(server: HttpServer) -> None:
     assert status_of(answer) == 413
     answer = exchange(server, post(head.format(2), b"ab"))
     assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
+
+
+def test_the_application_is_told_of_bodies_that_do_not_come(server: HttpServer) -> None:
+    exchange(server, post("Content-Length: 1001\r\n", bytes(1001)))
+    exchange(server, post("Transfer-Encoding: chunked\r\n", b"xyz\r\n"))
+    exchange(server, post("Content-Length: 10\r\n", b"abc"))
+    exchange(server, post("Content-Length: 2\r\n", b"ab"))
+    exchange(server, b"GET /secret HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+    exchange(server, b"\x00\r\n\r\n")
+    codes = (ErrorCode.LIMIT_EXCEEDED, ErrorCode.INVALID_ARGUMENT, ErrorCode.DEADLINE_EXCEEDED)
+    assert isinstance(server.application, Echo)
+    assert server.application.refusals == [("/x", code) for code in codes]
 
 
 def test_slow_clients_are_cut_off(server: HttpServer) -> None:

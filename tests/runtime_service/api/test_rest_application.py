@@ -58,7 +58,7 @@ def _crashing() -> ToyModel:
 
 @pytest.fixture(scope="module")
 def application(server: RuntimeServer) -> RestApplication:
-    return RestApplication(server.dataplane, server.metrics.registry)
+    return RestApplication(server.dataplane, server.metrics.scrape)
 
 
 def post(
@@ -261,7 +261,7 @@ def test_a_timeout_that_is_too_short_is_504(application: RestApplication) -> Non
 
 
 def test_token(server: RuntimeServer) -> None:
-    application = RestApplication(server.dataplane, server.metrics.registry, Access(token="secret"))
+    application = RestApplication(server.dataplane, server.metrics.scrape, Access(token="secret"))
     assert application(HttpRequest("GET", "/v2")).status == 401
     assert application(HttpRequest("GET", "/v2", {"authorization": "Bearer wrong"})).status == 401
     assert application(HttpRequest("GET", "/v2", {"authorization": "Bearer secret"})).status == 200

@@ -400,4 +400,4 @@ def test_metrics_move(source: ToySource) -> None:
             urllib.request.urlopen(f"http://{server.addresses[name]}/metrics").read().decode()
             for name in ("http", "metrics")
         ]
-        assert all('ingot_inference_rows_total{model="scale",version="1"} 3.0' in page for page in pages)
+        assert all('ingot_inference_rows_total{model="scale",version="1"} 3\n' in page for page in pages)

@@ -219,7 +219,7 @@ def test_room_is_held_for_each_request_and_given_back(source: ToySource) -> None
         grpc.insecure_channel(server.addresses["grpc"]) as channel,
     ):
         assert server._grpc is not None
-        room = server._grpc._guard.room
+        room = server._grpc.room
         talk = Talk(GRPCInferenceServiceStub(channel))
         rows = (10_000, 4)
         for _ in range(5):
@@ -234,7 +234,7 @@ def test_room_is_held_for_each_request_and_given_back(source: ToySource) -> None
 
 def test_room_is_held_while_requests_are_computed(source: ToySource, server: RuntimeServer, stub: Any) -> None:
     assert server._grpc is not None
-    room = server._grpc._guard.room
+    room = server._grpc.room
     models = [model for name, _, model in source.loaded if name == "gated"]
     for model in models:
         model.gate.clear()
@@ -259,7 +259,7 @@ def test_a_client_that_reads_nothing_holds_a_bounded_number(server: RuntimeServe
         talk.answers.cancel()
         talk.end()
     assert server._grpc is not None
-    room = server._grpc._guard.room
+    room = server._grpc.room
     wait_until(lambda: room.held == 0)
 
 

@@ -12,7 +12,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from prometheus_client import CollectorRegistry
 
 from runtime_service.batching.messages import InferRequest, TensorData
 from runtime_service.dataplane import DataPlane
@@ -25,7 +24,7 @@ from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, scale_model, wait_until
+from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, sample_of, scale_model, wait_until
 
 
 class Service:
@@ -33,7 +32,7 @@ class Service:
 
     def __init__(self, source: VersionSource, explicit: bool = False, **settings: Any) -> None:
         self.source, self.now = source, 0.0
-        self.metrics = Metrics(CollectorRegistry())
+        self.metrics = Metrics()
         self.lifecycle = Lifecycle(16)
         made = Settings(**settings)
         registry = ModelRegistry(self.metrics)
@@ -160,7 +159,7 @@ def test_an_unreachable_store_changes_nothing(source: ToySource) -> None:
     service.follower.reconcile()
     assert service.infer() == (10.0, "1")
     assert service.dataplane.ready()
-    assert service.metrics.registry.get_sample_value("ingot_repository_poll_failure_total") == 2
+    assert sample_of(service.metrics, "ingot_repository_poll_failure_total") == 2
     source.down = False
     source.make["m"].clear()  # a store that has lost everything does not unload models either
     service.follower.reconcile()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -13,10 +12,10 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.calls import OPTIONS, CallGuard
 from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.server import RpcServer
 
 Text = health_pb2.HealthCheckRequest
 
@@ -56,17 +55,17 @@ class Service:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Service, Any, CallGuard, Lane]]:
+def served() -> Iterator[tuple[Service, Any, Room, Lane]]:
     service, work = Service(), Lane("work", 8)
     streams = Lane("streams", 4, work=work)
-    guard = CallGuard(lambda method: streams, Room(1 << 30), 1 << 20)
-    server = grpc.server(ThreadPoolExecutor(2), interceptors=[guard], options=OPTIONS)
+    room = Room(1 << 30)
+    server = RpcServer(lambda method: streams, room, 1 << 20)
     handler = grpc.stream_stream_rpc_method_handler(service.Answer, Text.FromString, Text.SerializeToString)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("s", {"Answer": handler}),))
-    port = server.add_insecure_port("127.0.0.1:0")
+    server.add_registered_method_handlers("s", {"Answer": handler})
+    port = server.bind("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield service, channel.stream_stream("/s/Answer", Text.SerializeToString, Text.FromString), guard, work
+        yield service, channel.stream_stream("/s/Answer", Text.SerializeToString, Text.FromString), room, work
     server.stop(0).wait()
 
 
@@ -81,12 +80,12 @@ def test_messages_without_a_key_are_answered_together(served: Any) -> None:
 
 
 def test_messages_of_one_key_are_answered_one_after_the_other(served: Any) -> None:
-    service, method, guard, work = served
+    service, method, room, work = served
     messages = [f"{'ab-'[at % 3]} {at % 4} {at}" for at in range(120)]
     assert answers(method, *messages) == [str(at) for at in range(120)]
     assert service.together.isdisjoint({("a", "a"), ("b", "b")})
     assert [what for what in service.order if int(what) % 3 == 0] == [str(at) for at in range(0, 120, 3)]
-    assert (work.waiting, work.running, guard.room.held) == (0, set(), 0)
+    assert (work.waiting, work.running, room.held) == (0, set(), 0)
 
 
 @pytest.mark.parametrize("what", ["fails", "breaks"])

@@ -100,10 +100,16 @@ def test_a_misspelt_setting_is_refused(module: Any, name: str, nearest: str) -> 
 def test_what_others_read_is_not_refused(module: Any) -> None:
     """One environment may be that of both services and of clients, beside others in a cluster."""
     values = {name for name in ELSEWHERE if not name.endswith("_FILE")}
-    settings = module.Settings.from_environment(dict.fromkeys(values, "require") | LINKS | {"OTHER_TOKEN": "x"})
+    given = dict.fromkeys(values, "require") | LINKS | {"OTHER_TOKEN": "x", "INGOT_TRITON_METRICS": "1"}
+    settings = module.Settings.from_environment(given)
     assert getattr(settings, "compiler_port", 8500) == 8500
     assert without_service_links(LINKS) == {}
     assert without_service_links({"INGOT_COMPILER_PORT": "8500"}) == {"INGOT_COMPILER_PORT": "8500"}
+
+
+@pytest.mark.parametrize(("text", "value"), [("1", True), ("true", True), ("0", False), (" False ", False)])
+def test_truth_is_read(text: str, value: bool) -> None:
+    assert runtime.Settings.from_environment({"INGOT_TRITON_METRICS": text}).triton_metrics is value
 
 
 def test_the_settings_of_each_service_are_let_pass_by_the_other() -> None:

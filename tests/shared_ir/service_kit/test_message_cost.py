@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import random
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import grpc
@@ -18,10 +17,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2, grpc_service_pb2_grpc
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2, compiler_pb2_grpc
-from shared_ir.service_kit.calls import CallGuard
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.message_cost import MOST_FIELDS, cost_of, message_bytes
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.server import RpcServer
 
 FILES = (grpc_service_pb2, compiler_pb2, health_pb2, reflection_pb2)
 INFER: Any = grpc_service_pb2.ModelInferRequest
@@ -194,10 +193,9 @@ def test_a_method_whose_messages_nothing_counts_is_not_served() -> None:
 
 @pytest.mark.parametrize("service", ["compiler", "runtime"])
 def test_services_refuse_what_becomes_much_before_they_parse_it(service: str) -> None:
-    """Over a socket, compressed, as it would come."""
-    guard = CallGuard(lambda method: Lane("calls", 4), Room(1 << 30), 64 << 20)
-    options = [("grpc.max_receive_message_length", 64 << 20)]
-    server = grpc.server(ThreadPoolExecutor(2), interceptors=[guard], options=options)
+    """Over a socket."""
+    lane, room = Lane("calls", 4), Room(1 << 30)
+    server = RpcServer(lambda method: lane, room, 64 << 20)
     if service == "compiler":
         compiler_pb2_grpc.add_CompilerServiceServicer_to_server(compiler_pb2_grpc.CompilerServiceServicer(), server)
         many = with_length(4, with_length(1, b"k") + with_length(2, with_length(5, b"\x0a\x00" * 4_000_000)))
@@ -207,10 +205,10 @@ def test_services_refuse_what_becomes_much_before_they_parse_it(service: str) ->
             grpc_service_pb2_grpc.GRPCInferenceServiceServicer(), server
         )
         many, method = b"\x2a\x00" * 4_000_000, "/inference.GRPCInferenceService/ModelInfer"
-    port = server.add_insecure_port("127.0.0.1:0")
+    port = server.bind("127.0.0.1:0")
     server.start()
     try:
-        with grpc.insecure_channel(f"127.0.0.1:{port}", compression=grpc.Compression.Gzip) as channel:
+        with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
             call = channel.unary_unary(method, None, None)
             for data, code in ((many, "INVALID_ARGUMENT"), (GROUP + many, "INVALID_ARGUMENT"), (b"", "UNIMPLEMENTED")):
                 with pytest.raises(grpc.RpcError) as caught:
@@ -218,4 +216,4 @@ def test_services_refuse_what_becomes_much_before_they_parse_it(service: str) ->
                 assert caught.value.code().name == code
     finally:
         server.stop(0)
-    assert guard.room.held == 0
+    assert room.held == 0

@@ -1,0 +1,116 @@
+"""Header blocks of requests: decompressed, checked and taken apart once for as long as a client sends the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from hpack import Decoder, HPACKError
+from hpack.table import HeaderTable
+
+from shared_ir.service_kit.http2.frames import Code, ConnectionFault, StreamFault
+
+MOST_BYTES = 16 * 1024
+"""Of the fields of a request, each with the 32 bytes that RFC 9113, section 6.5.2, counts beside it."""
+_MOST_KEPT = 64
+_TABLE_BYTES = 4096
+_RESIZES = 0x20
+"""The three highest bits of a block that begins with another size of the table."""
+_PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
+_FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
+"""Of connections, which HTTP/2 says in its own words (section 8.2.2)."""
+_NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
+_VALUE = re.compile(rb"(?![ \t])[^\x00\r\n]*(?<![ \t])")
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The head of a request, well formed; ``fields`` are those that are no pseudo-header, their names in lower case."""
+
+    method: bytes
+    path: bytes
+    authority: bytes
+    fields: tuple[tuple[bytes, bytes], ...]
+
+
+class _Table(HeaderTable):
+    """Counts its changes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.changes = 0
+
+    def add(self, name: bytes, value: bytes) -> None:
+        self.changes += 1
+        super().add(name, value)
+
+
+class HeadReader:
+    """Of one connection, whose blocks have to be read all and in their order."""
+
+    def __init__(self) -> None:
+        self._decoder = Decoder(MOST_BYTES)
+        self._table = _Table()
+        self._decoder.header_table = self._table
+        self._decoder.max_allowed_table_size = _TABLE_BYTES
+        self._kept: dict[bytes, Head] = {}
+
+    def read(self, block: bytes) -> Head:
+        """The head of a request.
+
+        NOTE: the same bytes mean the same, as long as the table that they refer to is the same.
+
+        Raises:
+            ConnectionFault: the block cannot be decompressed, or is too large.
+            StreamFault: it can, and is no head of a request.
+        """
+        kept = self._kept.get(block)
+        if kept is not None:
+            return kept
+        before = self._table.changes
+        fields = self._fields(block)
+        is_resized = block[:1] and block[0] & 0xE0 == _RESIZES
+        if is_resized or self._table.changes != before:
+            self._kept.clear()
+            return _head(fields)
+        head = _head(fields)
+        if len(self._kept) >= _MOST_KEPT:
+            self._kept.clear()
+        self._kept[block] = head
+        return head
+
+    def skip(self, block: bytes) -> None:
+        """A block whose fields nobody wants: trailers, or of a stream that is over. Raises ConnectionFault as :meth:`read`."""
+        self._fields(block)
+        self._kept.clear()
+
+    def _fields(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        try:
+            return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
+        except HPACKError as error:
+            raise ConnectionFault(Code.COMPRESSION_ERROR, str(error)) from error
+
+
+def _head(fields: Iterable[tuple[bytes, bytes]]) -> Head:
+    """Raises StreamFault PROTOCOL_ERROR (section 8.1.1)."""
+    pseudo: dict[bytes, bytes] = {}
+    others: list[tuple[bytes, bytes]] = []
+    for name, value in fields:
+        if not _VALUE.fullmatch(value):
+            raise _malformed("a value has characters that are none of a value")
+        if name.startswith(b":"):
+            if others or name in pseudo or name not in _PSEUDO:
+                raise _malformed("pseudo-headers")
+            pseudo[name] = value
+            continue
+        if not _NAME.fullmatch(name) or name in _FORBIDDEN or (name == b"te" and value != b"trailers"):
+            raise _malformed("a field that is none of a request")
+        others.append((name, value))
+    if not (pseudo.get(b":method") and pseudo.get(b":scheme") and pseudo.get(b":path")):
+        raise _malformed("a pseudo-header is missing")
+    return Head(pseudo[b":method"], pseudo[b":path"], pseudo.get(b":authority", b""), tuple(others))
+
+
+def _malformed(text: str) -> StreamFault:
+    return StreamFault(Code.PROTOCOL_ERROR, text)

@@ -1,0 +1,34 @@
+"""How much of what leads to nothing a peer may send: pings, settings, hasty resets, empty frames.
+
+Each of them costs a server more than its peer: CVE-2019-9512 to -9518 (floods), CVE-2023-44487 (rapid reset). Who makes calls that are
+answered earns some; time gives some back.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from shared_ir.service_kit.http2.frames import Code, ConnectionFault
+
+_MOST = 4000.0
+_A_SECOND = 100.0
+
+
+class Patience:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._left, self._at = _MOST, clock()
+
+    def earn(self, count: float) -> None:
+        self._left = min(_MOST, self._left + count)
+
+    def spend(self, count: float) -> None:
+        """Raises ConnectionFault ENHANCE_YOUR_CALM: nothing is left."""
+        self._left -= count
+        if self._left < 0:
+            now = self._clock()
+            self._left = min(_MOST, self._left + (now - self._at) * _A_SECOND)
+            self._at = now
+            if self._left < 0:
+                raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames that lead to nothing")

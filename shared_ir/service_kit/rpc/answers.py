@@ -1,0 +1,188 @@
+"""How a call is answered, by whatever kind its method is; in the thread that it was given."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NamedTuple
+
+import grpc
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.answering import answering
+from shared_ir.service_kit.exchange import Exchange
+from shared_ir.service_kit.exchange import Method as ExchangeMethod
+from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.call import Aborted, RpcCall
+from shared_ir.service_kit.status import internal
+from shared_ir.service_kit.telemetry.call_log import CallLog
+from shared_ir.service_kit.telemetry.fields import current_fields, saying
+from shared_ir.service_kit.waiting import WouldWait
+
+_LOG = logging.getLogger(__name__)
+_GONE = grpc.StatusCode.CANCELLED
+"""What it means that a call ends without a status: its client has gone."""
+
+
+class Answers:
+    """Of one server; ``lock`` is that of what lanes run."""
+
+    def __init__(self, room: Room, log: CallLog, lock: threading.Lock) -> None:
+        self._room, self._log, self._lock = room, log, lock
+
+    def answer(self, call: RpcCall) -> None:
+        """Compute the answer of a call, and send it. Raises WouldWait, in the thread of the loop alone."""
+        if call.is_over:
+            return
+        method = call.method
+        if method.terms is not None:
+            self._settle(call, partial(self._exchange, call), ends_later=True)
+        elif method.is_detached:
+            self._settle(call, partial(self._attach, call), ends_later=True)
+        else:
+            self._settle(call, partial(self._stream if method.gives_stream else self._unary, call))
+            call.transport.finish(call)
+
+    def _settle(self, call: RpcCall, answer: Callable[[], Any], ends_later: bool = False) -> None:
+        """What ``answer`` raises becomes the status of the call, of which one line is told once it is over."""
+        with saying(), self._running(call):
+            failed = True
+            try:
+                answer()
+                failed = False
+            except Aborted:
+                pass
+            except WouldWait:
+                raise
+            except IngotError as error:
+                call.fail(error)
+            except Exception as error:
+                # who sends to a client that has gone may fail as it likes; who has set a status has told why
+                if not call.is_over and call.code() is None:
+                    _LOG.exception("a call failed")
+                    call.fail(internal(error))
+            tell = partial(self._log.tell, call.method.path, call.watched.peer, call, call.started, current_fields())
+            if failed or not ends_later or not call.add_callback(partial(tell, _GONE)):
+                tell()
+        if failed and ends_later:
+            call.transport.finish(call)
+
+    @contextmanager
+    def _running(self, call: RpcCall) -> Iterator[None]:
+        """It holds a thread of its lane; where it waits for its client meanwhile, that is given to others who need it."""
+        running, keeps = call.method.lane.running, call.method.takes_stream or call.method.gives_stream
+        if keeps:
+            with self._lock:
+                running.add(call.watched)
+        try:
+            with answering(call.watched):
+                yield
+        finally:
+            if keeps:
+                with self._lock:
+                    running.discard(call.watched)
+
+    def _unary(self, call: RpcCall) -> None:
+        data: bytes = call.method.serialise(call.method.behaviour(self._request(call), call))
+        call.guest.settle(len(data))
+        call.answer = data
+
+    def _stream(self, call: RpcCall) -> None:
+        for response in call.method.behaviour(self._request(call), call):
+            data = call.method.serialise(response)
+            call.watched.enter(Stage.ANSWERING, len(data))
+            call.send(data)
+            call.watched.enter(Stage.OURS)
+
+    def _attach(self, call: RpcCall) -> None:
+        attach = call.method.behaviour(self._request(call), call)
+        attach(_Outlet(call))
+
+    def _exchange(self, call: RpcCall) -> None:
+        method = call.method
+        assert method.terms is not None
+        own = ExchangeMethod(method.terms, method.cost, method.read, method.behaviour, method.serialise, answering)
+        Exchange(_Keeper(self._room, self._lock), own, call.watched, call, partial(_send, call)).run(call.requests)
+
+    def _request(self, call: RpcCall) -> Any:
+        """The one message of a call, or all of them as they come."""
+        if call.method.takes_stream:
+            return self._each(call)
+        data = call.message
+        assert data is not None
+        if not call.is_at_once:
+            call.message = None
+        call.taken()
+        call.watched.hold(call.method.cost(data))
+        return call.method.read(data)
+
+    def _each(self, call: RpcCall) -> Iterator[Any]:
+        for data in call.requests:
+            size = call.method.cost(data)
+            with call.guest.holding(size):
+                message = call.method.read(data)
+                call.watched.enter(Stage.OURS)
+                yield message
+            call.watched.enter(Stage.ARRIVING)
+
+
+class _Keeper(NamedTuple):
+    """Counts the messages of an exchange."""
+
+    room: Room
+    lock: threading.Lock
+
+    def queue(self, lane: Lane) -> None:
+        if lane.is_full:
+            raise crowded()
+
+    def start(self, call: Call) -> None:
+        with self.lock:
+            call.lane.running.add(call)
+
+    def finish(self, call: Call) -> None:
+        with self.lock:
+            call.lane.running.discard(call)
+
+
+class _Outlet:
+    """Of a detached call: :class:`shared_ir.service_kit.outlet.Outlet`."""
+
+    def __init__(self, call: RpcCall) -> None:
+        self._call = call
+
+    @property
+    def is_open(self) -> bool:
+        return self._call.is_active()
+
+    def send(self, message: Any) -> bool:
+        data = self._call.method.serialise(message)
+        self._call.watched.enter(Stage.ANSWERING, len(data))
+        self._call.send(data)
+        self._call.watched.enter(Stage.OURS)
+        return self.is_open
+
+    def end(self, error: IngotError | None = None) -> None:
+        if error is not None:
+            self._call.fail(error)
+        self._call.transport.finish(self._call)
+
+    def cancel(self) -> None:
+        self._call.watched.cancel()
+
+
+def _send(call: RpcCall, data: bytes | None) -> None:
+    if data is None:
+        call.transport.finish(call)
+    else:
+        call.send(data)
+
+
+def crowded() -> IngotError:
+    """What is told to who would wait where too many do."""
+    message, remedy = "too many calls wait on this server", "Retry after a pause, or add replicas."
+    return IngotError(ErrorCode.RESOURCE_EXHAUSTED, message, remedy=remedy)

@@ -1,0 +1,270 @@
+"""One call: what servicers know as the context of gRPC, on a stream of an HTTP/2 connection."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import Any, NoReturn, Protocol
+
+import grpc
+
+from shared_ir.errors import IngotError
+from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW
+from shared_ir.service_kit.lanes import Call
+from shared_ir.service_kit.room import SMALL_BYTES, Room
+from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
+from shared_ir.service_kit.rpc.method import Method
+from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead
+from shared_ir.service_kit.status import grpc_metadata, grpc_status, status_text
+
+_MOST_WINDOW = 4 << 20
+"""Bytes that may be on their way at once of a message."""
+_LOOK_SECONDS = 5.0
+
+
+class Aborted(Exception):
+    """A servicer has ended its call."""
+
+
+class Transport(Protocol):
+    """The connection of a call. May be asked from any thread; what it does it does in the thread of the connection."""
+
+    @property
+    def peer(self) -> str: ...
+
+    def auth_context(self) -> dict[str, list[bytes]]: ...
+
+    def push(self, call: RpcCall, message: bytes, /) -> None:
+        """One message of several."""
+
+    def finish(self, call: RpcCall, /) -> None:
+        """The call is answered: its status, with the message that goes before it where there is one."""
+
+    def drop(self, call: RpcCall, /) -> None:
+        """The call ends without a status."""
+
+    def resume(self, call: RpcCall, /) -> None:
+        """All messages that have come were taken: more may come."""
+
+
+class RpcCall:
+    """``watched`` says what it waits for, and ``guest`` is what it holds; ``started`` is on ``time.monotonic``."""
+
+    def __init__(
+        self, transport: Transport, stream: int, head: RequestHead, method: Method, room: Room, most_message: int
+    ) -> None:
+        self.transport, self.stream, self.head, self.method = transport, stream, head, method
+        self.started = time.monotonic()
+        self.deadline = None if head.timeout is None else self.started + head.timeout
+        self.timer: Any = None
+        self.watched = Call(method.lane, self, room)
+        self.guest = self.watched.guest
+        self.assembler = Assembler(most_message)
+        self.message: bytes | None = None
+        """The only one that it consists of; several are ``requests``."""
+        self.message_bytes = 0
+        self.is_at_once = False
+        """Whether it is answered by the thread of the loop, which must not wait."""
+        self.requests = Requests(self)
+        self.answer: bytes | None = None
+        """The only message that it is answered with; several are ``outgoing``."""
+        self.outgoing: deque[bytes] = deque()
+        self.has_begun = self.has_head = self.is_refused = self.is_over = False
+        self._window = DEFAULT_WINDOW
+        self._arrived = self._counted = self._outstanding = 0
+        self._code: grpc.StatusCode | None = None
+        self._details = ""
+        self._trailing: Metadata = ()
+        self._callbacks: list[Callable[[], None]] | None = []
+        self._changed = threading.Condition()
+
+    # ---- what servicers ask
+
+    def peer(self) -> str:
+        return self.transport.peer
+
+    def auth_context(self) -> dict[str, list[bytes]]:
+        """Of a client that has shown a certificate, by gRPC's names of properties."""
+        return self.transport.auth_context()
+
+    def invocation_metadata(self) -> Metadata:
+        return self.head.metadata
+
+    def time_remaining(self) -> float | None:
+        return None if self.deadline is None else max(0.0, self.deadline - time.monotonic())
+
+    def is_active(self) -> bool:
+        return not self.is_over
+
+    def add_callback(self, callback: Callable[[], None]) -> bool:
+        """Is called when the call is over; False where it is over already."""
+        with self._changed:
+            if self._callbacks is None:
+                return False
+            self._callbacks.append(callback)
+            return True
+
+    def cancel(self) -> None:
+        self.transport.drop(self)
+
+    def abort(self, code: grpc.StatusCode, details: str) -> NoReturn:
+        self._code, self._details = code, details
+        raise Aborted(details)
+
+    def set_code(self, code: grpc.StatusCode) -> None:
+        self._code = code
+
+    def set_details(self, details: str) -> None:
+        self._details = details
+
+    def set_trailing_metadata(self, metadata: Metadata) -> None:
+        self._trailing = metadata
+
+    def code(self) -> grpc.StatusCode | None:
+        return self._code
+
+    def details(self) -> bytes:
+        return self._details.encode()
+
+    def trailing_metadata(self) -> Metadata:
+        return self._trailing
+
+    # ---- what is done to it
+
+    def fail(self, error: IngotError) -> None:
+        """It is to end with ``error``."""
+        self._code, self._details, self._trailing = grpc_status(error), status_text(error), grpc_metadata(error)
+
+    def abandon(self, code: grpc.StatusCode, details: str) -> None:
+        """It is to end so, whatever is computed of it."""
+        self.answer, self._code, self._details, self._trailing = None, code, details, ()
+        self.outgoing.clear()
+
+    def arrived(self, count: int) -> None:
+        """Bytes of its messages have come.
+
+        Raises:
+            IngotError: RESOURCE_EXHAUSTED, there is no room for them. A stream goes on, without others, until there is.
+        """
+        with self._changed:
+            self._window -= count
+            self._arrived += count
+        try:
+            self._count(0)
+        except IngotError:
+            if not self.method.takes_stream:
+                raise
+
+    def granted(self) -> int:
+        """How many bytes more may come: of a message that is not whole as many as have come of it, so that who sends nothing gets nothing.
+
+        Raises:
+            IngotError: RESOURCE_EXHAUSTED, there is no room for them.
+        """
+        if self.message is not None or not self.requests.is_empty:
+            return 0
+        missing = self.assembler.missing
+        target = min(missing, max(DEFAULT_WINDOW, min(self.assembler.held, _MOST_WINDOW)))
+        if self.method.takes_stream:
+            target = max(target, DEFAULT_WINDOW)
+        if self._window > target // 2:
+            return 0
+        count = target - self._window
+        self._count(count)
+        with self._changed:
+            self._window += count
+        return count
+
+    def taken(self, count: int | None = None) -> None:
+        """So many bytes, or all, have become messages that are counted as such."""
+        with self._changed:
+            self._arrived -= self._arrived if count is None else count
+            less = max(0, self._counted - self._needed())
+            self._counted -= less
+        self.guest.give_part(less)
+
+    def _needed(self, further: int = 0) -> int:
+        """Bytes that have come, and those that may come, ``further`` ones among them, beyond what every stream may send."""
+        return self._arrived + max(0, self._window + further - DEFAULT_WINDOW)
+
+    def _count(self, further: int) -> None:
+        """Have room for what is here, and for as many bytes more as are to be let in; raises IngotError RESOURCE_EXHAUSTED."""
+        with self._changed:
+            more = self._needed(further) - self._counted
+            if more >= SMALL_BYTES:
+                self.guest.take_at_once(more)
+                self._counted += more
+
+    def send(self, message: bytes) -> None:
+        """One of several answers; waits until what is more than a little is on its way."""
+        with self._changed:
+            self._outstanding += len(message)
+        self.transport.push(self, framed(message))
+        with self._changed:
+            while self._outstanding > SMALL_BYTES and not self.is_over:
+                self._changed.wait(_LOOK_SECONDS)
+
+    def drained(self) -> None:
+        """What was sent is on its way."""
+        with self._changed:
+            self._outstanding = 0
+            self._changed.notify_all()
+
+    def end(self) -> None:
+        """Nothing can be sent any more."""
+        if self.timer is not None:
+            self.timer.cancel()
+        with self._changed:
+            callbacks, self._callbacks, self.is_over = self._callbacks or (), None, True
+            self._changed.notify_all()
+        self.requests.end(is_whole=False)
+        for callback in callbacks:
+            callback()
+
+
+class Requests:
+    """The messages of a call that takes several, as they come."""
+
+    def __init__(self, call: RpcCall) -> None:
+        self._call = call
+        self._changed = threading.Condition()
+        self._waiting: deque[bytes] = deque()
+        self._is_whole: bool | None = None
+
+    def put(self, message: bytes) -> None:
+        with self._changed:
+            self._waiting.append(message)
+            self._changed.notify()
+
+    def end(self, is_whole: bool) -> None:
+        """No other comes; ``is_whole`` where the client has said so."""
+        with self._changed:
+            if self._is_whole is None:
+                self._is_whole = is_whole
+            self._changed.notify()
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._waiting
+
+    def __iter__(self) -> Iterator[bytes]:
+        while (message := self._next()) is not None:
+            yield message
+
+    def _next(self) -> bytes | None:
+        """Raises RpcError, as gRPC's own server does: the call ended before its client had said all."""
+        with self._changed:
+            while not self._waiting:
+                if self._is_whole is not None:
+                    if not self._is_whole:
+                        raise grpc.RpcError("the call is over")
+                    return None
+                self._changed.wait()
+            message = self._waiting.popleft()
+            is_empty = not self._waiting
+        self._call.taken(PREFIX_BYTES + len(message))
+        if is_empty:
+            self._call.transport.resume(self._call)
+        return message

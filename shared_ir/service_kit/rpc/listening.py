@@ -1,0 +1,78 @@
+"""Sockets that listen at an address as gRPC writes it: ``host:port``, ``[::]:port`` for IPv4 as well, ``unix:path``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import stat
+from pathlib import Path
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.settings import MOST_PORT
+
+_UNIX = "unix:"
+_QUEUED = 512
+
+
+class CannotListen(IngotError):
+    """An address cannot be used."""
+
+
+def listening(address: str) -> tuple[socket.socket, ...]:
+    """Sockets at every address that ``address`` means, with one port.
+
+    Raises:
+        CannotListen: INVALID_ARGUMENT.
+    """
+    try:
+        if address.startswith(_UNIX):
+            return (_at_path(Path(address.removeprefix(_UNIX))),)
+        host, _, port = address.rpartition(":")
+        return _at_host(host.strip("[]"), int(port))
+    except (OSError, ValueError, OverflowError) as error:
+        raise CannotListen(
+            ErrorCode.INVALID_ARGUMENT,
+            "cannot listen for gRPC",
+            field=address,
+            received=str(error),
+            remedy="Choose another address: it may be in use by another process.",
+        ) from error
+
+
+def _at_host(host: str, port: int) -> tuple[socket.socket, ...]:
+    if not 0 <= port <= MOST_PORT:  # the resolver would take the rest of it
+        raise ValueError(f"{port} is no port")
+    found: list[socket.socket] = []
+    try:
+        for family, _, _, _, place in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE):
+            both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
+            at = (place[0], found[0].getsockname()[1] if found else place[1], *place[2:])
+            try:
+                found.append(socket.create_server(at, family=family, backlog=_QUEUED, dualstack_ipv6=both))
+            except OSError:
+                if family != socket.AF_INET6 or host == "::":
+                    raise  # a name may mean an IPv6 address that this machine does not have
+    except OSError:
+        for each in found:
+            each.close()
+        raise
+    if not found:
+        raise OSError(f"{host} is no address of this machine")
+    return tuple(found)
+
+
+def _at_path(path: Path) -> socket.socket:
+    with contextlib.suppress(OSError):
+        if stat.S_ISSOCK(path.lstat().st_mode):
+            path.unlink()
+    found, before = socket.socket(socket.AF_UNIX), os.umask(0o177)
+    try:
+        found.bind(str(path))
+        found.listen(_QUEUED)
+    except OSError:
+        found.close()
+        raise
+    finally:
+        os.umask(before)
+    return found

@@ -1,0 +1,330 @@
+"""The server with clients of gRPC: every kind of call, its ends, what it holds, TLS, and how it leaves."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.wrappers_pb2 import BytesValue as Bytes
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.listening import CannotListen
+from shared_ir.service_kit.rpc.method import at_once
+from shared_ir.service_kit.rpc.server import RpcServer
+from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.waiting import WouldWait
+from tests.services.certificates import pair
+
+MOST = 8 << 20
+
+
+class Service:
+    """``gate`` holds up who waits for it."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.ended: list[str] = []
+        self.threads: list[str] = []
+        self.is_free = True
+
+    def Echo(self, request: Bytes, context: Any) -> Bytes:
+        return request
+
+    def _is_small(self, message: bytes) -> bool:
+        return len(message) < 100
+
+    @at_once(_is_small)
+    def Quick(self, request: Bytes, context: Any) -> Bytes:
+        if context.is_at_once and not self.is_free:
+            raise WouldWait
+        self.threads.append(threading.current_thread().name)
+        return request
+
+    def Wait(self, request: Bytes, context: Any) -> Bytes:
+        context.add_callback(lambda: self.ended.append("over"))
+        self.gate.wait(10)
+        self.ended.append("active" if context.is_active() else "gone")
+        return request
+
+    def Fail(self, request: Bytes, context: Any) -> Bytes:
+        if request.value == b"bug":
+            raise ZeroDivisionError
+        if request.value == b"abort":
+            context.abort(grpc.StatusCode.DATA_LOSS, "größer % als\n")
+        raise IngotError(ErrorCode.NOT_FOUND, "no such thing", field="thing")
+
+    def Count(self, requests: Iterator[Bytes], context: Any) -> Bytes:
+        total = 0
+        try:
+            for request in requests:
+                total += len(request.value)
+        except grpc.RpcError:
+            self.ended.append("broken off")
+            raise
+        self.ended.append("whole")
+        return Bytes(value=str(total).encode())
+
+    def Split(self, request: Bytes, context: Any) -> Iterator[Bytes]:
+        for at in range(0, len(request.value), 1000):
+            yield Bytes(value=request.value[at : at + 1000])
+
+    def Talk(self, requests: Iterator[Bytes], context: Any) -> Iterator[Bytes]:
+        yield from requests
+
+    def Who(self, request: Bytes, context: Any) -> Bytes:
+        names = context.auth_context().get("x509_common_name", [b"nobody"])
+        metadata = dict(context.invocation_metadata())
+        context.set_trailing_metadata((("seen", metadata.get("say", "")), ("raw-bin", metadata.get("raw-bin", b""))))
+        return Bytes(value=names[0])
+
+
+KINDS = {
+    "Echo": grpc.unary_unary_rpc_method_handler,
+    "Quick": grpc.unary_unary_rpc_method_handler,
+    "Wait": grpc.unary_unary_rpc_method_handler,
+    "Fail": grpc.unary_unary_rpc_method_handler,
+    "Who": grpc.unary_unary_rpc_method_handler,
+    "Count": grpc.stream_unary_rpc_method_handler,
+    "Split": grpc.unary_stream_rpc_method_handler,
+    "Talk": grpc.stream_stream_rpc_method_handler,
+}
+
+
+@dataclass
+class Running:
+    service: Service
+    server: RpcServer
+    lane: Lane
+    room: Room
+    port: int
+
+    @contextmanager
+    def channel(self) -> Iterator[grpc.Channel]:
+        options = [("grpc.max_receive_message_length", -1), ("grpc.use_local_subchannel_pool", 1)]
+        with grpc.insecure_channel(f"127.0.0.1:{self.port}", options=options) as channel:
+            yield channel
+
+
+@contextmanager
+def serving(threads: int = 4, most_waiting: int = 0, tls: TlsFiles | None = None) -> Iterator[Running]:
+    service, lane, room = Service(), Lane("calls", threads, most_waiting=most_waiting), Room(1 << 26)
+    server = RpcServer(lambda method: lane, room, MOST)
+    handlers = {
+        name: kind(getattr(service, name), Bytes.FromString, Bytes.SerializeToString) for name, kind in KINDS.items()
+    }
+    server.add_registered_method_handlers("s", handlers)
+    port = server.bind("127.0.0.1:0", tls)
+    server.start()
+    try:
+        yield Running(service, server, lane, room, port)
+    finally:
+        service.gate.set()
+        assert server.stop(5.0).wait(10)
+
+
+@pytest.fixture
+def running() -> Iterator[Running]:
+    with serving() as found:
+        yield found
+
+
+@pytest.fixture
+def channel(running: Running) -> Iterator[grpc.Channel]:
+    with running.channel() as found:
+        yield found
+
+
+def unary(channel: grpc.Channel, name: str) -> Any:
+    return channel.unary_unary(f"/s/{name}", Bytes.SerializeToString, Bytes.FromString)
+
+
+def until(condition: Any) -> None:
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.005)
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_379, 16_384, 65_530, 65_536, 300_000, 4_000_000])
+def test_messages_of_any_size(running: Running, channel: grpc.Channel, size: int) -> None:
+    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
+    assert unary(channel, "Echo")(Bytes(value=data), timeout=20).value == data
+    count = channel.stream_unary("/s/Count", Bytes.SerializeToString, Bytes.FromString)
+    assert count((Bytes(value=data) for _ in range(5)), timeout=20).value == str(5 * size).encode()
+    split = channel.unary_stream("/s/Split", Bytes.SerializeToString, Bytes.FromString)
+    assert b"".join(part.value for part in split(Bytes(value=data), timeout=20)) == data
+    talk = channel.stream_stream("/s/Talk", Bytes.SerializeToString, Bytes.FromString)
+    assert [each.value for each in talk(iter([Bytes(value=data)] * 3), timeout=20)] == [data] * 3
+    until(lambda: running.room.held == 0)
+
+
+def test_many_at_once_over_one_connection(running: Running, channel: grpc.Channel) -> None:
+    call = unary(channel, "Echo")
+    with ThreadPoolExecutor(16) as pool:
+        sent = [bytes([at % 256]) * (at * 137 % 90_000) for at in range(200)]
+        assert [each.value for each in pool.map(lambda data: call(Bytes(value=data), timeout=30), sent)] == sent
+    until(lambda: running.room.held == 0)
+    assert running.lane.waiting == 0
+
+
+def test_what_is_too_large_is_refused_before_it_has_come(running: Running, channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "Echo")(Bytes(value=bytes(MOST + 1)), timeout=20)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert "larger than this server takes" in (caught.value.details() or "")
+
+
+def test_quick_calls_are_answered_by_the_loop(running: Running, channel: grpc.Channel) -> None:
+    call = unary(channel, "Quick")
+    assert call(Bytes(value=b"a"), timeout=10).value == b"a"
+    assert call(Bytes(value=bytes(1000)), timeout=10).value == bytes(1000)
+    running.service.is_free = False
+    assert call(Bytes(value=b"b"), timeout=10).value == b"b"
+    assert [name.split("_")[0] for name in running.service.threads] == ["rpc", "grpc-calls", "grpc-calls"]
+
+
+def test_statuses(channel: grpc.Channel) -> None:
+    for what, code, text in (
+        (b"abort", grpc.StatusCode.DATA_LOSS, "größer % als\n"),
+        (b"bug", grpc.StatusCode.INTERNAL, "ZeroDivisionError"),
+        (b"", grpc.StatusCode.NOT_FOUND, "no such thing"),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            unary(channel, "Fail")(Bytes(value=what), timeout=10)
+        assert caught.value.code() is code
+        assert text in (caught.value.details() or "")
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "None")(Bytes(), timeout=10)
+    assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
+
+
+def test_metadata_both_ways(channel: grpc.Channel) -> None:
+    answer, call = unary(channel, "Who").with_call(
+        Bytes(), metadata=(("say", "hi"), ("raw-bin", b"\0\xff")), timeout=10
+    )
+    assert answer.value == b"nobody"
+    assert {("seen", "hi"), ("raw-bin", b"\0\xff")} <= set(call.trailing_metadata())
+
+
+def test_a_deadline_ends_the_call_and_tells_who_computes(running: Running, channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "Wait")(Bytes(), timeout=0.2)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    until(lambda: running.service.ended == ["over"])
+    running.service.gate.set()
+    until(lambda: running.service.ended == ["over", "gone"])
+
+
+def test_a_client_that_takes_its_call_back(running: Running, channel: grpc.Channel) -> None:
+    future = unary(channel, "Wait").future(Bytes(), timeout=10)
+    until(lambda: running.lane.executor._work_queue.empty() and running.server._calls)
+    future.cancel()
+    until(lambda: "over" in running.service.ended)
+
+
+def test_a_connection_that_breaks_ends_its_calls(running: Running) -> None:
+    with running.channel() as channel:
+        future = unary(channel, "Wait").future(Bytes(), timeout=10)
+        until(lambda: running.server._calls)
+    until(lambda: "over" in running.service.ended)
+    with pytest.raises(grpc.RpcError):
+        future.result()
+
+
+def test_a_stream_that_is_broken_off_is_not_whole(running: Running, channel: grpc.Channel) -> None:
+    going = threading.Event()
+
+    def endless() -> Iterator[Bytes]:
+        yield Bytes(value=b"abc")
+        going.wait(10)
+
+    method: Any = channel.stream_unary("/s/Count", Bytes.SerializeToString, Bytes.FromString)
+    count = method.future(endless(), timeout=10)
+    until(lambda: running.server._calls)
+    time.sleep(0.05)
+    count.cancel()
+    going.set()
+    until(lambda: running.service.ended == ["broken off"])
+
+
+def test_calls_beyond_those_that_may_wait_are_refused() -> None:
+    with serving(threads=1, most_waiting=2) as running, running.channel() as channel:
+        call = unary(channel, "Wait")
+        waiting = [call.future(Bytes(), timeout=20) for _ in range(3)]
+        until(lambda: running.lane.waiting == 2)
+        with pytest.raises(grpc.RpcError) as caught:
+            call(Bytes(), timeout=20)
+        assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        running.service.gate.set()
+        assert [each.result().value for each in waiting] == [b""] * 3
+        assert call(Bytes(), timeout=20).value == b""
+
+
+def test_who_leaves_finishes_what_is_in_flight(running: Running) -> None:
+    with running.channel() as channel:
+        future = unary(channel, "Wait").future(Bytes(value=b"x"), timeout=10)
+        until(lambda: running.server._calls)
+        stopped = running.server.stop(10.0)
+        time.sleep(0.2)
+        assert not stopped.is_set()
+        running.service.gate.set()
+        assert future.result().value == b"x"
+        assert stopped.wait(5)
+    with running.channel() as channel, pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "Echo")(Bytes(), timeout=5)
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_who_leaves_waits_no_longer_than_said(running: Running) -> None:
+    with running.channel() as channel:
+        future = unary(channel, "Wait").future(Bytes(), timeout=20)
+        until(lambda: running.server._calls)
+        assert running.server.stop(0.2).wait(5)
+        with pytest.raises(grpc.RpcError):
+            future.result()
+
+
+def test_clients_that_show_a_certificate_have_a_name(tmp_path: Path) -> None:
+    certificate, key = pair(tmp_path, "localhost")
+    with serving(tls=TlsFiles(certificate, key, certificate)) as running:
+        own = grpc.ssl_channel_credentials(certificate.read_bytes(), key.read_bytes(), certificate.read_bytes())
+        with grpc.secure_channel(f"localhost:{running.port}", own) as channel:
+            assert unary(channel, "Who")(Bytes(), timeout=10).value == b"localhost"
+            assert unary(channel, "Echo")(Bytes(value=bytes(1 << 20)), timeout=10).value == bytes(1 << 20)
+        for other in (grpc.ssl_channel_credentials(certificate.read_bytes()), None):
+            address = f"localhost:{running.port}"
+            with grpc.secure_channel(address, other) if other else grpc.insecure_channel(address) as channel:
+                with pytest.raises(grpc.RpcError) as caught:
+                    unary(channel, "Who")(Bytes(), timeout=5)
+                assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_an_address_that_is_taken(running: Running) -> None:
+    with pytest.raises(CannotListen, match="cannot listen"):
+        RpcServer(lambda method: running.lane, running.room, 1000).bind(f"127.0.0.1:{running.port}")
+    for address in ("127.0.0.1:99999", "127.0.0.1:x", "no.such.host.invalid:1"):
+        with pytest.raises(CannotListen):
+            RpcServer(lambda method: running.lane, running.room, 1000).bind(address)
+
+
+def test_sockets_in_folders(tmp_path: Path) -> None:
+    service, lane = Service(), Lane("calls", 1)
+    server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    handler = grpc.unary_unary_rpc_method_handler(service.Echo, Bytes.FromString, Bytes.SerializeToString)
+    server.add_registered_method_handlers("s", {"Echo": handler})
+    server.bind(f"unix:{tmp_path}/socket")
+    server.start()
+    assert (tmp_path / "socket").stat().st_mode & 0o777 == 0o600
+    with grpc.insecure_channel(f"unix:{tmp_path}/socket") as channel:
+        assert unary(channel, "Echo")(Bytes(value=b"x"), timeout=5).value == b"x"
+    assert server.stop(0).wait(5)
