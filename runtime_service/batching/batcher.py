@@ -241,11 +241,12 @@ class Batcher:
     def _execute(self, runner: Runner, pieces: list[Piece], reason: ReleaseReason, own: Work) -> None:
         """Run the pieces in this thread, which is that of ``own``; the runner is given back before anybody learns of theirs."""
         begin = self._clock()
-        outcomes: list[Outcome | None] = [_shut_down() for _ in pieces]
+        outcomes: list[Outcome | None] = []
         try:
             outcomes = self._outcomes(runner, pieces, reason)
         finally:
             now = self._clock()
+            outcomes = outcomes or [_shut_down() for _ in pieces]
             answered = sum(outcome is not None for outcome in outcomes)
             with self._changed:
                 self._idle.append(runner)

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from shared_ir.service_kit.lanes import Call
 
@@ -26,11 +24,16 @@ def hold(count: int) -> None:
         call.hold(count)
 
 
-@contextmanager
-def answering(call: Call) -> Iterator[None]:
-    """This thread answers ``call``."""
-    _ANSWERED.call = call
-    try:
-        yield
-    finally:
+class answering:
+    """In its block this thread answers ``call``. NOTE: every request goes through it; a generator would take thrice as long."""
+
+    __slots__ = ("_call",)
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+
+    def __enter__(self) -> None:
+        _ANSWERED.call = self._call
+
+    def __exit__(self, *_: object) -> None:
         _ANSWERED.call = None

@@ -17,7 +17,8 @@ from shared_ir.service_kit.exchange import Exchange
 from shared_ir.service_kit.exchange import Method as ExchangeMethod
 from shared_ir.service_kit.lanes import Call, Lane, Stage
 from shared_ir.service_kit.room import Room
-from shared_ir.service_kit.rpc.call import Aborted, RpcCall
+from shared_ir.service_kit.rpc.call import Aborted, Requests, RpcCall
+from shared_ir.service_kit.rpc.method import Method
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.telemetry.fields import current_fields, saying
@@ -39,20 +40,29 @@ class Answers:
         if call.is_over:
             return
         method = call.method
-        if method.terms is not None:
-            self._settle(call, partial(self._exchange, call), ends_later=True)
-        elif method.is_detached:
-            self._settle(call, partial(self._attach, call), ends_later=True)
-        else:
-            self._settle(call, partial(self._stream if method.gives_stream else self._unary, call))
+        if not (method.takes_stream or method.gives_stream):
+            self._settle(call, self._unary)
+            call.transport.finish(call)
+            return
+        ends_later = method.terms is not None or method.is_detached
+        with self._keeping(call):
+            self._settle(call, self._way(method), ends_later)
+        if not ends_later:
             call.transport.finish(call)
 
-    def _settle(self, call: RpcCall, answer: Callable[[], Any], ends_later: bool = False) -> None:
+    def _way(self, method: Method) -> Callable[[RpcCall], None]:
+        if method.terms is not None:
+            return self._exchange
+        if method.is_detached:
+            return self._attach
+        return self._stream if method.gives_stream else self._unary
+
+    def _settle(self, call: RpcCall, answer: Callable[[RpcCall], None], ends_later: bool = False) -> None:
         """What ``answer`` raises becomes the status of the call, of which one line is told once it is over."""
-        with saying(), self._running(call):
+        with saying(), answering(call.watched):
             failed = True
             try:
-                answer()
+                answer(call)
                 failed = False
             except Aborted:
                 pass
@@ -72,19 +82,16 @@ class Answers:
             call.transport.finish(call)
 
     @contextmanager
-    def _running(self, call: RpcCall) -> Iterator[None]:
+    def _keeping(self, call: RpcCall) -> Iterator[None]:
         """It holds a thread of its lane; where it waits for its client meanwhile, that is given to others who need it."""
-        running, keeps = call.method.lane.running, call.method.takes_stream or call.method.gives_stream
-        if keeps:
-            with self._lock:
-                running.add(call.watched)
+        running = call.method.lane.running
+        with self._lock:
+            running.add(call.watched)
         try:
-            with answering(call.watched):
-                yield
+            yield
         finally:
-            if keeps:
-                with self._lock:
-                    running.discard(call.watched)
+            with self._lock:
+                running.discard(call.watched)
 
     def _unary(self, call: RpcCall) -> None:
         data: bytes = call.method.serialise(call.method.behaviour(self._request(call), call))
@@ -105,13 +112,14 @@ class Answers:
     def _exchange(self, call: RpcCall) -> None:
         method = call.method
         assert method.terms is not None
+        assert call.requests is not None
         own = ExchangeMethod(method.terms, method.cost, method.read, method.behaviour, method.serialise, answering)
         Exchange(_Keeper(self._room, self._lock), own, call.watched, call, partial(_send, call)).run(call.requests)
 
     def _request(self, call: RpcCall) -> Any:
         """The one message of a call, or all of them as they come."""
-        if call.method.takes_stream:
-            return self._each(call)
+        if call.requests is not None:
+            return self._each(call, call.requests)
         data = call.message
         assert data is not None
         if not call.is_at_once:
@@ -120,8 +128,8 @@ class Answers:
         call.watched.hold(call.method.cost(data))
         return call.method.read(data)
 
-    def _each(self, call: RpcCall) -> Iterator[Any]:
-        for data in call.requests:
+    def _each(self, call: RpcCall, requests: Requests) -> Iterator[Any]:
+        for data in requests:
             size = call.method.cost(data)
             with call.guest.holding(size):
                 message = call.method.read(data)

@@ -67,7 +67,6 @@ class RpcCall:
         self.message_bytes = 0
         self.is_at_once = False
         """Whether it is answered by the thread of the loop, which must not wait."""
-        self.requests = Requests(self)
         self.answer: bytes | None = None
         """The only message that it is answered with; several are ``outgoing``."""
         self.outgoing: deque[bytes] = deque()
@@ -78,7 +77,10 @@ class RpcCall:
         self._details = ""
         self._trailing: Metadata = ()
         self._callbacks: list[Callable[[], None]] | None = []
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._drained: threading.Condition | None = None
+        """Is waited for by who sends more than a little."""
+        self.requests = Requests(self) if method.takes_stream else None
 
     # ---- what servicers ask
 
@@ -100,7 +102,7 @@ class RpcCall:
 
     def add_callback(self, callback: Callable[[], None]) -> bool:
         """Is called when the call is over; False where it is over already."""
-        with self._changed:
+        with self._lock:
             if self._callbacks is None:
                 return False
             self._callbacks.append(callback)
@@ -148,7 +150,7 @@ class RpcCall:
         Raises:
             IngotError: RESOURCE_EXHAUSTED, there is no room for them. A stream goes on, without others, until there is.
         """
-        with self._changed:
+        with self._lock:
             self._window -= count
             self._arrived += count
         try:
@@ -163,7 +165,7 @@ class RpcCall:
         Raises:
             IngotError: RESOURCE_EXHAUSTED, there is no room for them.
         """
-        if self.message is not None or not self.requests.is_empty:
+        if self.message is not None or (self.requests is not None and not self.requests.is_empty):
             return 0
         missing = self.assembler.missing
         target = min(missing, max(DEFAULT_WINDOW, min(self.assembler.held, _MOST_WINDOW)))
@@ -173,13 +175,13 @@ class RpcCall:
             return 0
         count = target - self._window
         self._count(count)
-        with self._changed:
+        with self._lock:
             self._window += count
         return count
 
     def taken(self, count: int | None = None) -> None:
         """So many bytes, or all, have become messages that are counted as such."""
-        with self._changed:
+        with self._lock:
             self._arrived -= self._arrived if count is None else count
             less = max(0, self._counted - self._needed())
             self._counted -= less
@@ -191,7 +193,7 @@ class RpcCall:
 
     def _count(self, further: int) -> None:
         """Have room for what is here, and for as many bytes more as are to be let in; raises IngotError RESOURCE_EXHAUSTED."""
-        with self._changed:
+        with self._lock:
             more = self._needed(further) - self._counted
             if more >= SMALL_BYTES:
                 self.guest.take_at_once(more)
@@ -199,27 +201,33 @@ class RpcCall:
 
     def send(self, message: bytes) -> None:
         """One of several answers; waits until what is more than a little is on its way."""
-        with self._changed:
+        with self._lock:
             self._outstanding += len(message)
         self.transport.push(self, framed(message))
-        with self._changed:
+        if self._outstanding <= SMALL_BYTES:
+            return
+        with self._lock:
+            changed = self._drained = self._drained or threading.Condition(self._lock)
             while self._outstanding > SMALL_BYTES and not self.is_over:
-                self._changed.wait(_LOOK_SECONDS)
+                changed.wait(_LOOK_SECONDS)
 
     def drained(self) -> None:
         """What was sent is on its way."""
-        with self._changed:
+        with self._lock:
             self._outstanding = 0
-            self._changed.notify_all()
+            if self._drained is not None:
+                self._drained.notify_all()
 
     def end(self) -> None:
         """Nothing can be sent any more."""
         if self.timer is not None:
             self.timer.cancel()
-        with self._changed:
+        with self._lock:
             callbacks, self._callbacks, self.is_over = self._callbacks or (), None, True
-            self._changed.notify_all()
-        self.requests.end(is_whole=False)
+            if self._drained is not None:
+                self._drained.notify_all()
+        if self.requests is not None:
+            self.requests.end(is_whole=False)
         for callback in callbacks:
             callback()
 

@@ -15,7 +15,7 @@ from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Head
 from shared_ir.service_kit.http2.sending import MOST_OUT
 from shared_ir.service_kit.lanes import Stage
-from shared_ir.service_kit.rpc.call import RpcCall
+from shared_ir.service_kit.rpc.call import Requests, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
 
@@ -182,8 +182,8 @@ class Endpoint(asyncio.Protocol):
         try:
             call.arrived(len(data))
             messages = call.assembler.feed(data)
-            if call.method.takes_stream:
-                self._take_several(call, messages, ended)
+            if call.requests is not None:
+                self._take_several(call, call.requests, messages, ended)
             else:
                 self._take_one(call, messages, ended)
         except IngotError as error:
@@ -207,13 +207,13 @@ class Endpoint(asyncio.Protocol):
         elif count := call.granted():
             self._connection.grant(call.stream, count)
 
-    def _take_several(self, call: RpcCall, messages: list[bytes], ended: bool) -> None:
+    def _take_several(self, call: RpcCall, requests: Requests, messages: list[bytes], ended: bool) -> None:
         for message in messages:
-            call.requests.put(message)
+            requests.put(message)
         if ended:
             if not call.assembler.is_between:
                 raise IngotError(ErrorCode.INVALID_ARGUMENT, "the last message of the call is not whole")
-            call.requests.end(is_whole=True)
+            requests.end(is_whole=True)
         else:
             self._resume(call)
         if not call.has_begun:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from contextvars import ContextVar
 
 CHANGE = "change."
@@ -17,14 +16,19 @@ def current_fields() -> Mapping[str, str]:
     return _CURRENT.get()
 
 
-@contextmanager
-def saying(**fields: str) -> Iterator[None]:
+class saying:
     """Lines inside the block say this too; what is empty is left as it was."""
-    token = _CURRENT.set({**_CURRENT.get(), **{name: text for name, text in fields.items() if text}})
-    try:
-        yield
-    finally:
-        _CURRENT.reset(token)
+
+    __slots__ = ("_fields", "_token")
+
+    def __init__(self, **fields: str) -> None:
+        self._fields = fields
+
+    def __enter__(self) -> None:
+        self._token = _CURRENT.set({**_CURRENT.get(), **{name: text for name, text in self._fields.items() if text}})
+
+    def __exit__(self, *_: object) -> None:
+        _CURRENT.reset(self._token)
 
 
 def say(**fields: str) -> None:

@@ -42,14 +42,14 @@ def test_a_request_and_its_answer() -> None:
     st.integers(0, 70_000),
     st.sampled_from([16_384, 20_000, 1 << 20]),
     st.sampled_from([0, 1, 7, 1000]),
-    st.randoms(use_true_random=False),
+    st.integers(0, 1 << 32),
 )
 @settings(max_examples=60, deadline=None)
 def test_bodies_come_whole_whatever_the_windows(
-    sizes: list[int], window: int, frame: int, step: int, rng: random.Random
+    sizes: list[int], window: int, frame: int, step: int, seed: int
 ) -> None:
     """Both ways, cut anywhere, several streams at once."""
-    peer = Peer()
+    peer, rng = Peer(), random.Random(seed)
     peer.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window, SettingCodes.MAX_FRAME_SIZE: frame})
     peer.exchange(step)
     sent = {peer.call(rng.randbytes(size) or b"x"): rng.randbytes(size) for size in sizes}
