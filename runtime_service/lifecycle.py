@@ -66,7 +66,7 @@ class Lifecycle:
             self._changed.notify_all()
 
     def check(self, peer: str = "") -> None:
-        """Raises as :meth:`request`, and holds nothing."""
+        """Raises as :meth:`begin`, and holds nothing."""
         with self._changed:
             self._require_room(peer)
 
