@@ -157,7 +157,7 @@ def _threads(threads: Sequence[threading.Thread], over: threading.Event) -> Iter
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--seconds", type=float, default=600)
-    parser.add_argument("--warm", type=float, default=60, metavar="SECONDS")
+    parser.add_argument("--warm", type=float, default=120, metavar="SECONDS")
     parser.add_argument("--seed", type=int, default=int(time.time()))
     given = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory(prefix="ingot-soak-") as folder, rig(Path(folder)) as made:
