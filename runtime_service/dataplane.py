@@ -145,6 +145,12 @@ class DataPlane:
             self.refused(request, error, started)
             raise
 
+    def check_admission(self, model: str, version: str, peer: str) -> None:
+        """Whether an inference would be let in now; for what is large, before it is read. Raises as :meth:`infer`, and counts nothing."""
+        self._lifecycle.check(peer)
+        with self._registry.acquire(model, version).held():
+            pass
+
     @property
     def asks_split_key(self) -> bool:
         """Whether it matters by which key a request takes part in a split."""

@@ -49,6 +49,9 @@ class Settings:
     """Folder with the public keys of those whose models may be loaded. Empty: ``trust/`` in the home folder."""
     store_url: str = ""
     """Artifact store: a path, ``file://``, ``s3://``, ``gs://`` or ``az://``. Empty: ``store/`` in the home folder."""
+    layout: str = ""
+    """Folder with one model as an OCI image layout (``ingot compile --out``), served in place of a store under the name that ``models``
+    gives it, such as ``resnet@latest``; it may appear after the server has started."""
     models: str = ""
     """What to serve: ``name@policy`` separated by commas, ``*@policy`` for every model of the store that has one.
     Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``. Labels and numbers with
@@ -157,6 +160,20 @@ class Settings:
                 f"{self.control_address}: anyone who reaches it could unload models",
             )
         require_whole_tls(self, variable)
+        self._check_ranges()
+        if not (self.grpc_address or self.http_address):
+            expected = f"an address there, or in {variable('http_address')}"
+            raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
+        require_token(variable("token"), self.token)
+        require_address(variable("grpc_address"), self.grpc_address)
+        if self.preset not in PRESETS:
+            raise _invalid("preset", " or ".join(PRESETS), repr(self.preset)[:100])
+        if self.layout and self.store_url:
+            raise _invalid("layout", f"only one of it and {variable('store_url')}", "both")
+        self._check_shared_memory()
+        self.ready_rule()
+
+    def _check_ranges(self) -> None:
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes"), variable)
         counts = (
             "max_batch_size",
@@ -186,20 +203,11 @@ class Settings:
         )
         require_at_most(self, MOST_THINGS, things, variable)
         require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
-        if not (self.grpc_address or self.http_address):
-            expected = f"an address there, or in {variable('http_address')}"
-            raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
-        require_token(variable("token"), self.token)
-        require_address(variable("grpc_address"), self.grpc_address)
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
-        if self.preset not in PRESETS:
-            raise _invalid("preset", " or ".join(PRESETS), repr(self.preset)[:100])
-        self._check_shared_memory()
-        self.ready_rule()
 
     def _check_shared_memory(self) -> None:
         given = self.shared_memory.removeprefix("/")

@@ -9,6 +9,7 @@ from functools import cached_property
 from runtime_service.executors.resources import Resources
 from runtime_service.models.changes import StoreChanges
 from runtime_service.models.served import LoadedModel
+from runtime_service.models.signers import Signers
 from runtime_service.policies import PolicyCatalogue
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
@@ -28,7 +29,7 @@ class StoreSource:
 
     repository: ArtifactRepository
     load_models: LoadModels
-    _signers: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    _signers: Signers = field(default_factory=Signers)
 
     @cached_property
     def _changes(self) -> StoreChanges:
@@ -52,11 +53,11 @@ class StoreSource:
         with self.repository.store.holding():
             opened = self.repository.open_version(self.repository.version(name, version))
             models = self.load_models(opened, instances, resources)
-        self._signers[name, version] = opened.signers
+        self._signers.note(name, version, opened.signers)
         return models
 
     def trusted(self) -> frozenset[str]:
         return frozenset(self.repository.trust.keys)
 
     def revoked(self, name: str, version: int) -> bool:
-        return not self._signers.get((name, version), frozenset()) <= self.trusted()
+        return self._signers.revoked(name, version, self.repository.trust)

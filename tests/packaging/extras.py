@@ -80,6 +80,7 @@ MODULES: dict[str, str] = {
     "llvmlite": "llvmlite",
     "matplotlib": "matplotlib",
     "ml_dtypes": "ml-dtypes",
+    "mlperf_loadgen": "mlcommons-loadgen",
     "mpmath": "mpmath",
     "moto": "moto",
     "numpy": "numpy",
