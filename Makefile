@@ -20,7 +20,7 @@ help: ## this list
 demo: $(VENV)/.demo ## compile, serve, infer, compare and measure two models; under 3 minutes
 	@$(BIN)/python -m ingot.demo
 
-test: $(VENV)/.test system ## every test, of large families a third of the cases; one machine is emulated
+test: $(VENV)/.test system ## every test, of large families a fifth of the cases; one machine is emulated
 	@$(BIN)/python -m tests.e2e.published_models >/dev/null || true
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not machines and not long"
 
