@@ -12,6 +12,7 @@ from contextlib import contextmanager
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.trimming import Trimming
+from shared_ir.service_kit.waiting import WouldWait
 
 GRACE_SECONDS = 1.0
 """For so long a peer may keep a server waiting before others are let in at its cost."""
@@ -58,6 +59,8 @@ class Room:
             if self._fits(guest, count):
                 self._add(guest, count)
                 return
+        if wait and not guest.waits:
+            raise WouldWait
         while (victim := self._victim(guest, count)) is not None:
             victim.evict()
             with self._changed:
@@ -113,9 +116,10 @@ class Room:
 
 
 class Guest:
-    """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room."""
+    """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room; ``waits`` is
+    whether it may itself wait for others who have to go; it ends with WouldWait where it had to and may not."""
 
-    __slots__ = ("_charged", "_evict", "_grown", "_room", "evicted", "held", "peer", "waits_since")
+    __slots__ = ("_charged", "_evict", "_grown", "_room", "evicted", "held", "peer", "waits", "waits_since")
 
     def __init__(self, room: Room, peer: str, evict: Callable[[], object]) -> None:
         self._room = room
@@ -123,6 +127,7 @@ class Guest:
         self._grown = self._charged = 0
         self.peer = peer
         self.held = 0
+        self.waits = True
         self.waits_since: float | None = None
         self.evicted = False
 

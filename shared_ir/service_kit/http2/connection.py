@@ -8,6 +8,7 @@ pings and settings do not pile up.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -44,6 +45,8 @@ from shared_ir.service_kit.http2.sending import Listener, Sending, Stream
 _FRAME = 64 * 1024
 """Bytes of a frame that a peer may send."""
 _CONNECTION_WINDOW = 1 << 24
+_FRAMES_A_LOOK = 16
+"""Frames between two looks at the clock."""
 _MOST_BLOCK = 2 * MOST_BYTES
 """Bytes of a header block, before it is decompressed."""
 _RAPID_SECONDS, _RAPID_COST = 1.0, 8.0
@@ -107,8 +110,13 @@ class Connection(Sending):
 
     # ---- in
 
-    def receive(self, data: bytes) -> None:
-        """Bytes that came. Raises ConnectionFault: the peer has broken the protocol, and is to be told by :meth:`fail`."""
+    def receive(self, data: bytes, until: float = math.inf) -> bool:
+        """Bytes that came. Whether there was time for all of them before ``until``, on ``time.monotonic``: else the rest is here, and waits
+        for the next call.
+
+        Raises:
+            ConnectionFault: the peer has broken the protocol, and is to be told by :meth:`fail`.
+        """
         data = self._rest + data if self._rest else data
         at, end = 0, len(data)
         if not self._is_greeted:
@@ -116,9 +124,14 @@ class Connection(Sending):
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "no HTTP/2")
             if end < len(PREFACE):
                 self._rest = data
-                return
+                return True
             self._is_greeted, at = True, len(PREFACE)
+        seen = 0
         while end - at >= HEAD_BYTES:
+            seen += 1
+            if not seen % _FRAMES_A_LOOK and time.monotonic() > until:
+                self._rest = data[at:]
+                return False
             size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if size > _FRAME:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
@@ -129,6 +142,11 @@ class Connection(Sending):
             stream = int.from_bytes(data[start - 4 : start], "big") & MOST_WINDOW
             self._frame(kind, flags, stream, data[start:at])
         self._rest = data[at:]
+        return True
+
+    def waste(self, count: float) -> None:
+        """What the peer asked for led to nothing. Raises ConnectionFault as :meth:`receive`, of which it is to be part."""
+        self._patience.spend(count)
 
     def grant(self, stream: int, count: int) -> None:
         """So much more may come on a stream."""
@@ -242,7 +260,7 @@ class Connection(Sending):
         if len(payload) != 4:
             raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a reset that is not whole")
         self._require_known(number)
-        stream = self._streams.pop(number, None)
+        stream = self._forget(number)
         is_rapid = stream is not None and time.monotonic() - stream.since < _RAPID_SECONDS
         self._patience.spend(_RAPID_COST if is_rapid else 1)
         if stream is not None:
@@ -254,9 +272,12 @@ class Connection(Sending):
         if flags & ACK:
             return
         self._patience.spend(10)
-        for name, value in parse_settings(payload):
+        for name, value in dict(
+            parse_settings(payload)
+        ).items():  # each may be looked up in all streams: of several values the last counts
             self._set(name, value)
         self.out.append(SETTINGS_ACK)
+        self._waiting.update((each.number, each) for each in self._streams.values() if each.queue)
         self._pump_all()
 
     def _set(self, name: int, value: int) -> None:

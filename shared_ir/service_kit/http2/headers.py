@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +14,9 @@ from shared_ir.service_kit.http2.frames import Code, ConnectionFault, StreamFaul
 
 MOST_BYTES = 16 * 1024
 """Of the fields of a request, each with the 32 bytes that RFC 9113, section 6.5.2, counts beside it."""
-_MOST_KEPT = 64
+_MOST_KEPT = 16
+_SMALL_BYTES, _SMALL_FIELDS = 4096, 32
+"""Heads up to this size are remembered: larger ones would be megabytes of every connection, and nobody counts those."""
 _TABLE_BYTES = 4096
 _RESIZES = 0x20
 """The three highest bits of a block that begins with another size of the table."""
@@ -24,7 +27,7 @@ _NAME = re.compile(rb"[!#$%&'*+\-.^_`|~0-9a-z]+")
 _VALUE = re.compile(rb"(?![ \t])[^\x00\r\n]*(?<![ \t])")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Head:
     """The head of a request, well formed; ``fields`` are those that are no pseudo-header, their names in lower case."""
 
@@ -32,6 +35,12 @@ class Head:
     path: bytes
     authority: bytes
     fields: tuple[tuple[bytes, bytes], ...]
+
+    @functools.cached_property
+    def is_small(self) -> bool:
+        """Whether it may be remembered."""
+        size = len(self.path) + len(self.authority) + sum(len(name) + len(value) for name, value in self.fields)
+        return len(self.fields) <= _SMALL_FIELDS and size <= _SMALL_BYTES
 
 
 class _Table(HeaderTable):
@@ -75,6 +84,8 @@ class HeadReader:
             self._kept.clear()
             return _head(fields)
         head = _head(fields)
+        if not head.is_small:
+            return head
         if len(self._kept) >= _MOST_KEPT:
             self._kept.clear()
         self._kept[block] = head

@@ -22,12 +22,14 @@ from shared_ir.service_kit.http2.patience import Patience
 
 MOST_OUT = 256 * 1024
 """Bytes of answers that are given to the transport at a time: what it has not sent is nowhere counted."""
-_EARNED = 8.0
-"""Frames without effect that a peer may send for each answer."""
+EARNED = 8.0
+"""Frames without effect that a peer may send for each message of an answer: clients measure how far away a server is by pings."""
+_BYTES_A_FRAME = 2048
+"""Bytes of answers for which one more is earned: clients widen windows as they read, of the stream and of the connection."""
 
 
 class Listener(Protocol):
-    """Learns what a peer sends. None of these raises."""
+    """Learns what a peer sends. None of these raises, but :meth:`opened` what :meth:`Connection.waste` does."""
 
     def opened(self, stream: int, head: Head, ended: bool, /) -> None:
         """A request begins; where it has ``ended`` it has no body."""
@@ -65,6 +67,8 @@ class Sending:
         self._listener = listener
         self._patience = patience
         self._streams: dict[int, Stream] = {}
+        self._waiting: dict[int, Stream] = {}
+        """Those that could send something if the connection could, the one first whose turn it is."""
         self._budget = MOST_OUT
         self._window = DEFAULT_WINDOW
         self._peer_frame = DEFAULT_FRAME
@@ -88,6 +92,7 @@ class Sending:
         if found is None:
             return
         if data:
+            self._patience.earn(EARNED)
             found.queue.append(memoryview(data))
         self._pump(found)
 
@@ -114,6 +119,7 @@ class Sending:
         found.window -= size
         self._window -= size
         self._budget -= size
+        self._patience.earn(size / _BYTES_A_FRAME)
         self.out += (
             head(Kind.HEADERS, END_HEADERS, stream, len(block)) + block + head(Kind.DATA, 0, stream, size),
             data,
@@ -130,7 +136,7 @@ class Sending:
 
     def reset(self, stream: int, code: Code) -> None:
         """End a stream at once; its listener is not told."""
-        self._streams.pop(stream, None)
+        self._forget(stream)
         self.out.append(reset(stream, code))
 
     def take(self) -> list[bytes | memoryview]:
@@ -146,12 +152,10 @@ class Sending:
         self._pump_all()
 
     def _pump_all(self) -> None:
-        for number, stream in tuple(self._streams.items()):
-            if self._streams.get(number) is stream and (stream.queue or stream.trailers is not None):
-                self._pump(stream)
+        for number, stream in tuple(self._waiting.items()):
+            if self._waiting.pop(number, None) is not None:
+                self._pump(stream)  # where it has to wait again, others are first
                 if min(self._window, self._budget) <= 0:
-                    if stream.queue and self._streams.pop(number, None) is not None:
-                        self._streams[number] = stream  # others are first when there is room again
                     return
 
     def _pump(self, stream: Stream) -> None:
@@ -160,7 +164,7 @@ class Sending:
         while queue and not self.is_choked:
             most = min(self._window, stream.window, self._peer_frame, self._budget)
             if most <= 0:
-                return
+                break
             part = queue[0]
             if len(part) > most:
                 part, queue[0] = part[:most], part[most:]
@@ -169,9 +173,15 @@ class Sending:
             stream.window -= len(part)
             self._window -= len(part)
             self._budget -= len(part)
+            self._patience.earn(len(part) / _BYTES_A_FRAME)
             self.out += (head(Kind.DATA, 0, stream.number, len(part)), part)
         if queue:
+            if stream.window > 0:
+                self._waiting[stream.number] = stream
+            else:
+                self._waiting.pop(stream.number, None)
             return
+        self._waiting.pop(stream.number, None)
         if stream.trailers is not None:
             block = stream.trailers
             self.out.append(head(Kind.HEADERS, END_HEADERS | END_STREAM, stream.number, len(block)) + block)
@@ -181,8 +191,12 @@ class Sending:
 
     def _end(self, stream: Stream) -> None:
         """Our side of a stream is over; what its client had still to say is not wanted."""
-        self._patience.earn(_EARNED)
+        self._patience.earn(EARNED)
         if not stream.has_ended:
             self.out.append(reset(stream.number, Code.NO_ERROR))
-        self._streams.pop(stream.number, None)
+        self._forget(stream.number)
         self._listener.drained(stream.number)
+
+    def _forget(self, stream: int) -> Stream | None:
+        self._waiting.pop(stream, None)
+        return self._streams.pop(stream, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -19,6 +20,7 @@ from shared_ir.service_kit.rpc.method import Method
 from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead
 from shared_ir.service_kit.status import grpc_metadata, grpc_status, status_text
 
+_LOG = logging.getLogger(__name__)
 _MOST_WINDOW = 4 << 20
 """Bytes that may be on their way at once of a message."""
 _LOOK_SECONDS = 5.0
@@ -71,6 +73,8 @@ class RpcCall:
         """The only message that it is answered with; several are ``outgoing``."""
         self.outgoing: deque[bytes] = deque()
         self.has_begun = self.has_head = self.is_refused = self.is_over = False
+        self.is_held_up = False
+        """Its client may send no more before there is room for it."""
         self._window = DEFAULT_WINDOW
         self._arrived = self._counted = self._outstanding = 0
         self._code: grpc.StatusCode | None = None
@@ -211,6 +215,11 @@ class RpcCall:
             while self._outstanding > SMALL_BYTES and not self.is_over:
                 changed.wait(_LOOK_SECONDS)
 
+    @property
+    def outstanding(self) -> int:
+        """Bytes of answers that are not on their way."""
+        return self._outstanding
+
     def drained(self) -> None:
         """What was sent is on its way."""
         with self._lock:
@@ -229,7 +238,10 @@ class RpcCall:
         if self.requests is not None:
             self.requests.end(is_whole=False)
         for callback in callbacks:
-            callback()
+            try:
+                callback()
+            except Exception:  # others have to learn of it as well, and this thread serves all
+                _LOG.exception("what was to follow a call failed")
 
 
 class Requests:

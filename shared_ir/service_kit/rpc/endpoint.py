@@ -13,15 +13,23 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http2.connection import Connection
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Head
-from shared_ir.service_kit.http2.sending import MOST_OUT
+from shared_ir.service_kit.http2.sending import EARNED, MOST_OUT
 from shared_ir.service_kit.lanes import Stage
 from shared_ir.service_kit.rpc.call import Requests, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
 
 _SECONDS_TO_CLOSE = 5.0
+_TURN_SECONDS = 0.005
+"""For so long the frames of one connection are looked at before others have their turn; a read may bring thousands."""
+_WASTED = EARNED + 2.0
+"""Frames without effect as which a call counts that can be none, so that who has no token cannot ask on and on."""
 _IDLE_SECONDS, _GREETING_SECONDS = 300.0, 20.0
 """A connection without calls is let go after so long; one whose client has not said anything, sooner."""
+
+
+_OURS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
+"""Refusals that say nothing of who calls."""
 
 
 class Owner(Protocol):
@@ -58,6 +66,8 @@ class Endpoint(asyncio.Protocol):
         self._connection = Connection(self)
         self._calls: dict[int, RpcCall] = {}
         self._is_receiving = False
+        self._is_behind = False
+        """There was no time for all that has come."""
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """As gRPC has it: the common name, and all alternative names."""
@@ -87,9 +97,9 @@ class Endpoint(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         if self.closing_since is not None:
             return
-        self._is_receiving = True
+        self._is_receiving, is_done = True, True
         try:
-            self._connection.receive(data)
+            is_done = self._connection.receive(data, time.monotonic() + _TURN_SECONDS)
         except ConnectionFault as fault:
             self._connection.fail(fault)
             self._flush()
@@ -97,6 +107,18 @@ class Endpoint(asyncio.Protocol):
         finally:
             self._is_receiving = False
         self._flush()
+        if not is_done:
+            self._is_behind = True
+            self._transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        """After others had their turn."""
+        self._is_behind = False
+        if self._transport.is_closing():
+            return
+        self._read_on()
+        self.data_received(b"")
 
     def eof_received(self) -> bool:
         return False
@@ -106,9 +128,13 @@ class Endpoint(asyncio.Protocol):
         self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        self._transport.resume_reading()
         self._connection.unchoke()
         self._flush()
+        self._read_on()
+
+    def _read_on(self) -> None:
+        if not (self._is_behind or self._connection.is_choked):
+            self._transport.resume_reading()
 
     def connection_lost(self, error: Exception | None) -> None:
         for call in tuple(self._calls.values()):
@@ -142,22 +168,28 @@ class Endpoint(asyncio.Protocol):
     def opened(self, stream: int, head: Head, ended: bool) -> None:
         request = read_head(head)
         if not request.is_grpc:
-            self._connection.refuse(stream, NO_GRPC)
+            self._turn_away(stream, NO_GRPC)
             return
         if request.refusal is not None:
-            self._connection.refuse(stream, ANSWER_HEAD + trailers(*request.refusal))
+            self._turn_away(stream, ANSWER_HEAD + trailers(*request.refusal))
             return
         call = self._owner.begin(self, stream, request)
         if call is None:
             text = f"there is no method {request.path[:200]}"
-            self._connection.refuse(stream, ANSWER_HEAD + trailers(grpc.StatusCode.UNIMPLEMENTED, text))
+            self._turn_away(stream, ANSWER_HEAD + trailers(grpc.StatusCode.UNIMPLEMENTED, text))
             return
         if call.is_refused:
             self._answer(call)
+            if call.code() not in _OURS:
+                self._connection.waste(_WASTED)
             return
         self._calls[stream] = call
         if call.method.takes_stream or ended:
             self._take(call, b"", ended)
+
+    def _turn_away(self, stream: int, block: bytes) -> None:
+        self._connection.refuse(stream, block)
+        self._connection.waste(_WASTED)
 
     def received(self, stream: int, data: bytes, ended: bool) -> None:
         call = self._calls.get(stream)
@@ -254,9 +286,11 @@ class Endpoint(asyncio.Protocol):
         code = call.code() or grpc.StatusCode.OK
         end = trailers(code, call.details().decode(), call.trailing_metadata())
         if call.answer is not None and code is grpc.StatusCode.OK:
+            call.has_head = True
             call.watched.enter(Stage.ANSWERING, len(call.answer))
             self._connection.answer(call.stream, ANSWER_HEAD, framed(call.answer), end)
         elif call.has_head:
+            call.watched.enter(Stage.ANSWERING, call.outstanding)
             self._connection.send_last(call.stream, end)
         else:
             self._connection.refuse(call.stream, ANSWER_HEAD + end)
@@ -277,11 +311,17 @@ class Endpoint(asyncio.Protocol):
         try:
             count = call.granted()
         except IngotError:
-            self._owner.retry(self._resume, call)
+            if not call.is_held_up:  # one question at a time, however many frames come meanwhile
+                call.is_held_up = True
+                self._owner.retry(self._resume_again, call)
             return
         if count:
             self._connection.grant(call.stream, count)
             self._flush_soon()
+
+    def _resume_again(self, call: RpcCall) -> None:
+        call.is_held_up = False
+        self._resume(call)
 
     def _end(self, call: RpcCall) -> None:
         self._calls.pop(call.stream, None)

@@ -15,29 +15,32 @@ def framed(message: bytes) -> bytes:
 
 
 class Assembler:
-    """Puts the messages of one call together. ``most`` is the largest, in bytes."""
+    """Puts the messages of one call together. ``most`` is the largest, in bytes.
 
-    __slots__ = ("_held", "_most", "_parts", "_size")
+    NOTE: what is not whole lies in one piece, however small the pieces in which it comes: an object for each would take many times as much.
+    """
+
+    __slots__ = ("_most", "_rest", "_size")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._parts: list[bytes] = []
-        self._held = self._size = 0
+        self._rest = bytearray()
+        self._size = 0
 
     @property
     def held(self) -> int:
         """Bytes of a message that is not whole."""
-        return self._held
+        return len(self._rest)
 
     @property
     def missing(self) -> int:
         """Bytes that the message that has begun lacks, as far as that is known."""
-        return max(0, self._size - self._held)
+        return max(0, self._size - len(self._rest))
 
     @property
     def is_between(self) -> bool:
         """Whether no message has begun."""
-        return not self._held
+        return not self._rest
 
     def feed(self, data: bytes) -> list[bytes]:
         """The messages that are whole with ``data``.
@@ -45,25 +48,34 @@ class Assembler:
         Raises:
             IngotError: INVALID_ARGUMENT, a message is compressed; RESOURCE_EXHAUSTED, it is larger than that, as gRPC has it.
         """
-        if data:
-            self._parts.append(data)
-            self._held += len(data)
-        found: list[bytes] = []
-        while self._held >= PREFIX_BYTES:
-            if len(self._parts[0]) < PREFIX_BYTES:
-                self._parts = [b"".join(self._parts)]
-            flag, size = _PREFIX.unpack_from(self._parts[0])
-            self._check(flag, size)
-            self._size = PREFIX_BYTES + size
-            if self._held < self._size:
-                break
-            whole = self._parts[0] if len(self._parts) == 1 else b"".join(self._parts)
-            end = PREFIX_BYTES + size
-            found.append(whole[PREFIX_BYTES:end])
-            self._held -= end
-            self._parts = [whole[end:]] if self._held else []
-            self._size = 0
+        if not self._rest:
+            found, at = self._whole(data)
+            self._rest += data[at:]
+            return found
+        self._rest += data
+        if len(self._rest) < self._size:
+            return []
+        found, at = self._whole(self._rest)
+        if at:
+            self._rest = self._rest[at:]
         return found
+
+    def _whole(self, data: bytes | bytearray) -> tuple[list[bytes], int]:
+        """The messages that ``data`` begins with, and where they end."""
+        found: list[bytes] = []
+        at, end = 0, len(data)
+        self._size = 0
+        with memoryview(data) as view:
+            while end - at >= PREFIX_BYTES:
+                flag, size = _PREFIX.unpack_from(data, at)
+                self._check(flag, size)
+                start, after = at + PREFIX_BYTES, at + PREFIX_BYTES + size
+                if after > end:
+                    self._size = after - at
+                    break
+                found.append(bytes(view[start:after]))
+                at = after
+        return found, at
 
     def _check(self, flag: int, size: int) -> None:
         if flag:

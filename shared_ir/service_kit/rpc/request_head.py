@@ -20,6 +20,8 @@ from shared_ir.service_kit.http2.headers import Head
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
+_CONTENT_TYPE = re.compile(rb"application/grpc(?:[+;]|$)")
+"""NOTE: grpc-web is framed otherwise."""
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
 _OWN = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"})
 """Fields that are between the two ends of the transport."""
@@ -44,11 +46,14 @@ class RequestHead:
     is_grpc: bool = True
 
 
-@functools.lru_cache(maxsize=1024)
 def read_head(head: Head) -> RequestHead:
     """What a request says of its call."""
+    return _remembered(head) if head.is_small else _read(head)
+
+
+def _read(head: Head) -> RequestHead:
     fields = dict(head.fields)
-    is_grpc = head.method == b"POST" and fields.get(b"content-type", b"").startswith(b"application/grpc")
+    is_grpc = head.method == b"POST" and _CONTENT_TYPE.match(fields.get(b"content-type", b"")) is not None
     refusal = None
     timeout = None
     if b"grpc-timeout" in fields:
@@ -66,6 +71,9 @@ def read_head(head: Head) -> RequestHead:
     except binascii.Error:
         metadata, refusal = (), (grpc.StatusCode.INTERNAL, "binary metadata is malformed")
     return RequestHead(head.path.decode("latin-1"), metadata, timeout, refusal, is_grpc)
+
+
+_remembered = functools.lru_cache(maxsize=1024)(_read)
 
 
 def _entry(name: bytes, value: bytes) -> tuple[str, str | bytes]:

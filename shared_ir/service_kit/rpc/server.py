@@ -12,7 +12,8 @@ import socket
 import ssl
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -24,8 +25,8 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import ReflectionServicer
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
-from shared_ir.service_kit.lanes import Lane, Stage
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
 from shared_ir.service_kit.rpc.endpoint import Endpoint
@@ -41,9 +42,11 @@ _LOOK_SECONDS, _SHORT_LOOK_SECONDS = 0.25, 0.02
 """Between two looks at the calls, and where threads are short."""
 _GREETING_SECONDS = 20.0
 """For a TLS handshake."""
+_PARTING_SECONDS = 3.0
+"""In which clients take what was written last."""
 _MOST_CONNECTIONS = 16_384
-_MOST_ARRIVING = 16_384
-"""Calls whose messages have not come; one more is refused."""
+_MOST_CALLS = 16_384
+"""One more is refused; and so it is where one peer has half of them."""
 
 
 class Details(NamedTuple):
@@ -80,9 +83,10 @@ class RpcServer:
         self._find = self._chained(interceptors)
         self._endpoints: set[Endpoint] = set()
         self._calls: set[RpcCall] = set()
+        self._by_peer: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._answers = Answers(room, log or CallLog(), self._lock)
-        self._posted: list[tuple[Callable[[RpcCall], None], RpcCall]] = []
+        self._posted: deque[tuple[Callable[[RpcCall], None], RpcCall]] = deque()
         self._is_posted = False
         self._is_leaving = False
         self._lanes: set[Lane] = set()
@@ -134,7 +138,7 @@ class RpcServer:
     # ---- calls, in the thread of the loop
 
     def connected(self, endpoint: Endpoint) -> bool:
-        if len(self._endpoints) >= _MOST_CONNECTIONS:
+        if self._is_leaving or len(self._endpoints) >= _MOST_CONNECTIONS:
             return False
         self._endpoints.add(endpoint)
         return True
@@ -152,11 +156,12 @@ class RpcServer:
             call.is_refused = True
             with suppress(Aborted):
                 method.behaviour(None, call)
-        elif len(self._calls) >= _MOST_ARRIVING or method.lane.is_full:
+        elif self._is_crowded(call.watched.peer) or method.lane.is_full:
             call.is_refused = True
             call.fail(crowded())
         else:
             self._calls.add(call)
+            self._by_peer[call.watched.peer] += 1
             if head.timeout is not None:
                 call.timer = self._loop.call_later(head.timeout, self._expire, call)
         return call
@@ -165,12 +170,13 @@ class RpcServer:
         method = call.method
         call.has_begun = True
         if method.at_once is not None and call.message is not None and method.at_once(call.message):
-            call.is_at_once = True
+            call.is_at_once, call.guest.waits = True, False
             try:
                 self._answers.answer(call)
                 return
             except WouldWait:
-                call.is_at_once = False
+                call.is_at_once, call.guest.waits = False, True
+                call.guest.give_part(call.guest.held)
         if method.lane.is_full:
             call.fail(crowded())
             call.transport.finish(call)
@@ -183,8 +189,16 @@ class RpcServer:
             call.transport.drop(call)
 
     def ended(self, call: RpcCall) -> None:
-        self._calls.discard(call)
+        if call in self._calls:
+            self._calls.discard(call)
+            self._by_peer[call.watched.peer] -= 1
+            if not self._by_peer[call.watched.peer]:
+                del self._by_peer[call.watched.peer]
         call.watched.end()
+
+    def _is_crowded(self, peer: str) -> bool:
+        """NOTE: one peer alone leaves room for others."""
+        return len(self._calls) >= _MOST_CALLS or self._by_peer.get(peer, 0) >= _MOST_CALLS // 2
 
     def post(self, action: Callable[[RpcCall], None], call: RpcCall) -> None:
         if threading.get_ident() == self._thread.ident:
@@ -202,10 +216,15 @@ class RpcServer:
         self._loop.call_later(_SHORT_LOOK_SECONDS, action, call)
 
     def _do_posted(self) -> None:
+        """NOTE: what is posted from now on is posted anew; the deque is never another one, which a thread might still add to."""
         self._is_posted = False
-        posted, self._posted = self._posted, []
-        for action, call in posted:
-            action(call)
+        for _ in range(len(self._posted)):
+            action, call = self._posted.popleft()
+            try:
+                action(call)
+            except Exception:
+                _LOG.exception("a call could not be answered")
+                call.transport.drop(call)
 
     def _expire(self, call: RpcCall) -> None:
         call.abandon(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline of the call has passed")
@@ -239,6 +258,7 @@ class RpcServer:
         try:
             self._loop.run_until_complete(self._listen())
             self._loop.call_later(_LOOK_SECONDS, self._look)
+            self._loop.call_later(_SHORT_LOOK_SECONDS, self._look_at_lanes)
             self._loop.run_forever()
         finally:
             self._loop.close()
@@ -254,19 +274,30 @@ class RpcServer:
 
     def _look(self) -> None:
         """Let go of who keeps the server waiting for too long."""
+        self._loop.call_later(_LOOK_SECONDS, self._look)
         now = time.monotonic()
-        with self._lock:
-            late = [call for lane in self._lanes for call in lane.victims(now)]
-            is_short = any(lane.is_short for lane in self._lanes)
-        late += [call.watched for call in self._calls if call.watched.is_late(now)]
-        for watched in late:
-            if not watched.cancelled:
-                watched.cancel()
+        _cancel([call.watched for call in self._calls if call.watched.is_late(now)])
+        if len(self._calls) >= _MOST_CALLS // 2:
+            _cancel(self._crowding(now))
         if self._is_leaving:
             self._say_farewell()
         for endpoint in tuple(self._endpoints):
             endpoint.look(now)
-        self._loop.call_later(_SHORT_LOOK_SECONDS if is_short else _LOOK_SECONDS, self._look)
+
+    def _crowding(self, now: float) -> list[Call]:
+        """Of the peer that has most calls, those whose clients let us wait."""
+        most = self._by_peer.most_common(1)[0][0]
+        of_peer = [call.watched for call in self._calls if call.watched.peer == most]
+        return [each for each in of_peer if each.stage is not Stage.OURS and now - each.since > GRACE_SECONDS]
+
+    def _look_at_lanes(self) -> None:
+        """Give threads of who waits for his client to others. NOTE: often where they are short, so apart from what goes over all calls."""
+        now = time.monotonic()
+        with self._lock:
+            late = [call for lane in self._lanes for call in lane.victims(now)]
+            is_short = any(lane.is_short for lane in self._lanes)
+        self._loop.call_later(_SHORT_LOOK_SECONDS if is_short else _LOOK_SECONDS, self._look_at_lanes)
+        _cancel(late)
 
     def _say_farewell(self) -> None:
         for call in tuple(self._calls):
@@ -290,4 +321,17 @@ class RpcServer:
             call.transport.drop(call)
         for endpoint in tuple(self._endpoints):
             endpoint.close()
-        self._loop.call_later(_SHORT_LOOK_SECONDS, self._loop.stop)
+        self._await_written(time.monotonic() + _PARTING_SECONDS)
+
+    def _await_written(self, deadline: float) -> None:
+        """The last answers have left, or are not taken."""
+        if self._endpoints and time.monotonic() < deadline:
+            self._loop.call_later(_SHORT_LOOK_SECONDS, self._await_written, deadline)
+        else:
+            self._loop.call_later(_SHORT_LOOK_SECONDS, self._loop.stop)
+
+
+def _cancel(calls: Iterable[Call]) -> None:
+    for call in calls:
+        if not call.cancelled:
+            call.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 
 import pytest
@@ -11,8 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_ir.service_kit.http2.connection import Connection, Limits
-from shared_ir.service_kit.http2.frames import PREFACE, Code, goaway, literal, reset
+from shared_ir.service_kit.http2.frames import PREFACE, Code, goaway, literal, ping, reset, window_update
 from shared_ir.service_kit.http2.frames import settings as settings_frame
+from shared_ir.service_kit.http2.patience import Patience
 from shared_ir.service_kit.http2.sending import MOST_OUT
 from tests.shared_ir.service_kit.http2.peer import POST, Peer, Seen
 
@@ -49,7 +51,8 @@ def test_bodies_come_whole_whatever_the_windows(
     sizes: list[int], window: int, frame: int, step: int, seed: int
 ) -> None:
     """Both ways, cut anywhere, several streams at once."""
-    peer, rng = Peer(), random.Random(seed)
+    seconds = itertools.count()  # windows of a few bytes would else exhaust its patience, as they should
+    peer, rng = Peer(patience=Patience(lambda: next(seconds))), random.Random(seed)
     peer.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window, SettingCodes.MAX_FRAME_SIZE: frame})
     peer.exchange(step)
     sent = {peer.call(rng.randbytes(size) or b"x"): rng.randbytes(size) for size in sizes}
@@ -195,3 +198,43 @@ def test_the_preface_may_come_in_parts(size: int) -> None:
     connection.receive(data[:size])
     connection.receive(data[size:])
     assert connection.is_introduced
+
+
+def test_a_client_that_widens_its_windows_as_it_reads_is_welcome() -> None:
+    """Of 32 MB that are read frame by frame each has two updates: of its stream, and of the connection."""
+    peer = Peer(patience=Patience(lambda: 0.0))
+    stream = peer.call()
+    peer.server.send_head(stream, HEAD)
+    peer.server.send(stream, bytes(32 << 20))
+    read = 0
+    while out := peer.server.take():
+        sizes = [len(each) for each in out if isinstance(each, memoryview)]
+        read += sum(sizes)
+        peer.server.receive(b"".join(window_update(number, size) for size in sizes for number in (0, stream)))
+    assert read == 32 << 20
+
+
+def test_a_client_that_pings_at_every_message_is_welcome() -> None:
+    """As those do that measure how far away a server is."""
+    peer = Peer(patience=Patience(lambda: 0.0))
+    stream = peer.call()
+    peer.server.send_head(stream, HEAD)
+    for _ in range(10_000):
+        peer.server.send(stream, b"answer")
+        peer.server.receive(ping(bytes(8)) + window_update(0, 6) + window_update(stream, 6))
+        peer.server.take()
+
+
+def test_frames_beyond_a_turn_wait_for_the_next_one() -> None:
+    peer = Peer()
+    for _ in range(500):
+        peer.client.send_headers(peer.client.get_next_available_stream_id(), POST, end_stream=True)
+    data = peer.client.data_to_send()
+    turns = 1
+    is_done = peer.server.receive(data[:-7], 0.0)
+    while not is_done:
+        assert len(peer.seen.heads) <= 16 * turns
+        is_done, turns = peer.server.receive(b"", 0.0), turns + 1
+    assert peer.server.receive(data[-7:], 0.0)
+    assert len(peer.seen.heads) == 500
+    assert turns > 30

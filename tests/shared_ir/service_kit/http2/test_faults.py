@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import time
 from collections.abc import Iterable
 
 import pytest
@@ -233,3 +234,40 @@ def test_noise_is_refused_or_understood() -> None:
         except ConnectionFault as fault:
             connection.fail(fault)
         assert sum(map(len, connection.take())) < 100_000
+
+
+def crowded(streams: int) -> Connection:
+    """With so many streams that send nothing."""
+    found, _ = greeted(Patience(lambda: 0.0))
+    feed(found, (opening(2 * at + 1) for at in range(streams)))
+    found.take()
+    return found
+
+
+def processor_seconds(connection: Connection, data: bytes) -> float:
+    began = time.thread_time()
+    connection.receive(data)
+    return time.thread_time() - began
+
+
+def test_settings_that_are_said_often_count_once() -> None:
+    """One frame of ten thousand windows would go over each stream as often."""
+    connection = crowded(4000)
+    payload = b"".join(struct.pack(">HL", 4, 65_535 + at % 2) for at in range(10_000))
+    assert processor_seconds(connection, frame(Kind.SETTINGS, 0, 0, payload)) < 0.3
+    assert {stream.window for stream in connection._streams.values()} == {65_536}
+
+
+def test_windows_are_no_matter_of_streams_that_send_nothing() -> None:
+    connection = crowded(4000)
+    assert processor_seconds(connection, window_update(0, 1) * 3900) < 0.2
+
+
+def test_large_heads_are_not_remembered() -> None:
+    connection, seen = greeted()
+    for at in range(100):
+        fields = literal(b"a", b"%d" % at * 5000) if at % 2 else b"\x90" * 200
+        connection.receive(opening(2 * at + 1, REQUEST + fields + literal(b"b", b"%d" % at)))
+    connection.receive(opening(1001, REQUEST) + opening(1003, REQUEST))
+    assert len(seen.heads) == 102
+    assert list(connection._heads._kept) == [REQUEST]

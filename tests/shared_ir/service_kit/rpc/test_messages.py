@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+import tracemalloc
 from urllib.parse import unquote_to_bytes
 
 import grpc
@@ -28,6 +30,24 @@ def test_messages_are_the_same_however_they_are_cut(messages: list[bytes], steps
             assert assembler.missing + assembler.held == PREFIX_BYTES + len(messages[len(found)])
     assert found == messages
     assert assembler.is_between
+
+
+def test_small_pieces_take_no_more_than_what_they_are() -> None:
+    assembler, data = Assembler(1 << 20), framed(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        found = [message for at in range(0, len(data), 2) for message in assembler.feed(data[at : at + 2])]
+        assert tracemalloc.get_traced_memory()[1] < 3 << 20
+    finally:
+        tracemalloc.stop()
+    assert found == [bytes(1 << 20)]
+
+
+def test_many_messages_at_once_are_taken_apart_once() -> None:
+    began = time.thread_time()
+    for _ in range(4):
+        assert Assembler(10).feed(bytes(64 * 1024)) == [b""] * 13_107
+    assert time.thread_time() - began < 0.1
 
 
 def test_what_is_no_message() -> None:
@@ -81,3 +101,13 @@ def test_trailers_carry_any_text_and_bytes(text: str, data: bytes) -> None:
     assert given[b"grpc-status"] == b"5"
     assert unquote_to_bytes(given.get(b"grpc-message", b"")).decode() == text
     assert dict(found.metadata)["x-bin"] == data
+
+
+@pytest.mark.parametrize("kind", [b"application/grpc", b"application/grpc+proto", b"application/grpc;charset=utf-8"])
+def test_what_is_grpc(kind: bytes) -> None:
+    assert read_head(Head(b"POST", b"/s/m", b"", ((b"content-type", kind),))).is_grpc
+
+
+@pytest.mark.parametrize("kind", [b"", b"application/json", b"application/grpc-web", b"application/grpc-web+proto"])
+def test_what_is_framed_otherwise(kind: bytes) -> None:
+    assert not read_head(Head(b"POST", b"/s/m", b"", ((b"content-type", kind),))).is_grpc

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,11 +15,18 @@ from typing import Any
 import grpc
 import pytest
 from google.protobuf.wrappers_pb2 import BytesValue as Bytes
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, ResponseReceived, SettingsAcknowledged, StreamEnded, StreamReset, TrailersReceived
+from h2.settings import SettingCodes
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.http2.frames import Code
+from shared_ir.service_kit.lanes import Lane, Stage
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc import server
 from shared_ir.service_kit.rpc.listening import CannotListen
+from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.method import at_once
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
@@ -41,7 +49,7 @@ class Service:
         return request
 
     def _is_small(self, message: bytes) -> bool:
-        return len(message) < 100
+        return len(message) < 500
 
     @at_once(_is_small)
     def Quick(self, request: Bytes, context: Any) -> Bytes:
@@ -81,6 +89,17 @@ class Service:
     def Talk(self, requests: Iterator[Bytes], context: Any) -> Iterator[Bytes]:
         yield from requests
 
+    def Swell(self, request: Bytes, context: Any) -> Bytes:
+        return Bytes(value=bytes(int(request.value)))
+
+    def Odd(self, request: Bytes, context: Any) -> Bytes:
+        if request.value == b"metadata":
+            context.set_trailing_metadata((("a", 1),))
+        else:
+            context.add_callback(lambda: 1 // 0)
+            context.cancel()
+        return request
+
     def Who(self, request: Bytes, context: Any) -> Bytes:
         names = context.auth_context().get("x509_common_name", [b"nobody"])
         metadata = dict(context.invocation_metadata())
@@ -93,6 +112,8 @@ KINDS = {
     "Quick": grpc.unary_unary_rpc_method_handler,
     "Wait": grpc.unary_unary_rpc_method_handler,
     "Fail": grpc.unary_unary_rpc_method_handler,
+    "Swell": grpc.unary_unary_rpc_method_handler,
+    "Odd": grpc.unary_unary_rpc_method_handler,
     "Who": grpc.unary_unary_rpc_method_handler,
     "Count": grpc.stream_unary_rpc_method_handler,
     "Split": grpc.unary_stream_rpc_method_handler,
@@ -307,6 +328,155 @@ def test_clients_that_show_a_certificate_have_a_name(tmp_path: Path) -> None:
                 with pytest.raises(grpc.RpcError) as caught:
                     unary(channel, "Who")(Bytes(), timeout=5)
                 assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+class Caller:
+    """A client of one connection whose windows are as wide as ``window``, and which reads when it is told to."""
+
+    def __init__(self, port: int, window: int = 1 << 30, source: str = "127.0.0.1") -> None:
+        self.socket = socket.socket()
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        self.socket.bind((source, 0))
+        self.socket.settimeout(10)
+        self.socket.connect(("127.0.0.1", port))
+        self.http = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
+        self.http.initiate_connection()
+        self.http.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window})
+        self.http.increment_flow_control_window(1 << 30)
+        self.say()
+        self.events(SettingsAcknowledged)
+
+    def say(self) -> None:
+        self.socket.sendall(self.http.data_to_send())
+
+    def call(self, path: str, message: bytes | None = None, *more: tuple[str, str]) -> int:
+        """A stream with a whole message, or with none that comes."""
+        stream: int = self.http.get_next_available_stream_id()
+        fields = [
+            (":method", "POST"),
+            (":scheme", "http"),
+            (":path", path),
+            (":authority", "x"),
+            ("content-type", "application/grpc"),
+            *more,
+        ]
+        self.http.send_headers(stream, fields)
+        if message is not None:
+            data = framed(Bytes(value=message).SerializeToString())
+            for at in range(0, len(data), 16_384):
+                self.http.send_data(stream, data[at : at + 16_384], end_stream=at + 16_384 >= len(data))
+        self.say()
+        return stream
+
+    def events(self, kind: type[Any], stream: int = 0, slowly: float = 0.0) -> list[Any]:
+        """What comes until something of a kind does, on a stream if that is given."""
+        found: list[Any] = []
+        while not any(isinstance(each, kind) and (not stream or each.stream_id == stream) for each in found):
+            time.sleep(slowly)
+            data = self.socket.recv(1 << 16)
+            assert data, "the connection has ended"
+            found += self.http.receive_data(data)
+            self.say()
+        return found
+
+
+def status(events: Sequence[Any], stream: int) -> str:
+    """Of a call, from its trailers or its head."""
+    kinds = (TrailersReceived, ResponseReceived)
+    heads = [dict(each.headers) for each in events if isinstance(each, kinds) and each.stream_id == stream]
+    return heads[-1].get("grpc-status", "none") if heads else "none"
+
+
+def test_the_last_answer_leaves_whole_when_the_server_does(running: Running) -> None:
+    caller = Caller(running.port)
+    stream = caller.call("/s/Swell", b"1500000")
+    until(lambda: [call.watched.stage for call in running.server._calls] == [Stage.ANSWERING])
+    stopped = running.server.stop(10.0)
+    events = caller.events(StreamEnded, stream, slowly=0.001)
+    assert status(events, stream) == "0"
+    assert sum(len(each.data) for each in events if isinstance(each, DataReceived)) > 1_500_000
+    assert stopped.wait(10)
+
+
+def test_a_deadline_within_an_answer_ends_the_stream_and_is_no_second_head(running: Running) -> None:
+    caller = Caller(running.port, window=1000)
+    stream = caller.call("/s/Echo", bytes(50_000), ("grpc-timeout", "300m"))
+    (end,) = [each for each in caller.events(StreamReset, stream) if isinstance(each, StreamReset)]
+    assert end.error_code == Code.CANCEL
+    until(lambda: not running.server._calls)
+
+
+def test_who_takes_no_end_is_waited_for_as_who_takes_no_answer(running: Running) -> None:
+    caller = Caller(running.port, window=0)
+    caller.call("/s/Split", bytes(500))
+    until(lambda: [call.watched.stage for call in running.server._calls] == [Stage.ANSWERING])
+    (call,) = running.server._calls
+    until(lambda: call.code() is None and call.has_head and not call.outgoing)
+    assert call.watched.limit < 120
+
+
+def test_one_peer_leaves_room_for_others(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_MOST_CALLS", 8)
+    crowd, other = Caller(running.port), Caller(running.port, source="127.0.0.2")
+    for _ in range(5):
+        last = crowd.call("/s/Echo")
+    assert status(crowd.events(StreamEnded, last), last) == "8"
+    mine = other.call("/s/Echo", b"x")
+    assert status(other.events(StreamEnded, mine), mine) == "0"
+    until(lambda: not running.server._calls)  # they have let the server wait for too long
+    again = crowd.call("/s/Echo", b"x")
+    assert status(crowd.events(StreamEnded, again), again) == "0"
+    assert not running.server._by_peer
+
+
+def test_who_asks_for_what_there_is_not_may_not_go_on_for_ever(running: Running) -> None:
+    caller = Caller(running.port)
+
+    def ask() -> None:
+        for _ in range(30):
+            streams = [caller.call("/s/None", b"") for _ in range(100)]
+            caller.events(StreamEnded, streams[-1])
+
+    with pytest.raises((AssertionError, ConnectionError)):
+        ask()
+    with running.channel() as channel:
+        assert unary(channel, "Echo")(Bytes(value=b"x"), timeout=10).value == b"x"
+
+
+def test_a_stream_without_room_asks_for_it_once_at_a_time(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    retries: list[Any] = []
+    monkeypatch.setattr(running.server, "retry", lambda *asked: retries.append(asked))
+    running.room.enter("another", lambda: None).take(1 << 26)
+    caller = Caller(running.port)
+    stream = caller.call("/s/Count")
+    caller.http.send_data(stream, framed(bytes(100_000))[:16_000])
+    for _ in range(3):
+        caller.http.send_data(stream, bytes(14_000))
+    for _ in range(200):
+        caller.http.send_data(stream, b"x")
+    caller.say()
+    until(lambda: running.server._calls and next(iter(running.server._calls)).assembler.held == 58_200)
+    assert len(retries) == 1
+
+
+def test_what_fails_after_a_call_harms_no_other(running: Running, channel: grpc.Channel) -> None:
+    with pytest.raises(grpc.RpcError):
+        unary(channel, "Odd")(Bytes(value=b"callback"), timeout=10)
+    with pytest.raises(grpc.RpcError):
+        unary(channel, "Odd")(Bytes(value=b"metadata"), timeout=10)
+    assert unary(channel, "Echo")(Bytes(value=b"x"), timeout=10).value == b"x"
+    until(lambda: not running.server._calls and not running.room.held)
+
+
+def test_a_quick_call_that_finds_no_room_goes_where_it_may_wait(running: Running, channel: grpc.Channel) -> None:
+    victim = running.room.enter("another", lambda: None)
+    victim.take(1 << 26)
+    victim.waits_since = time.monotonic() - 10
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "Quick")(Bytes(value=bytes(400)), timeout=10)
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    until(lambda: not running.server._calls)
+    assert running.room.held == 1 << 26
 
 
 def test_an_address_that_is_taken(running: Running) -> None:
