@@ -6,12 +6,13 @@ BIN := $(VENV)/bin
 JOBS ?= auto
 SECONDS_OF_ORACLE ?= 3600
 SECONDS_OF_FUZZ ?= 600
+SECONDS_OF_SOAK ?= 600
 VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' shared_ir/versions.py)
 # Bytecode is kept, whatever the environment says: without it every process compiles the whole house, and every pytest
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all quick packages deployed lock images lint format proto conformance oracle fuzz chaos fuzz-peers exports operators up clean
+.PHONY: help demo test test-all quick packages deployed lock images lint format proto conformance oracle fuzz chaos fuzz-peers soak exports operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -19,7 +20,7 @@ help: ## this list
 demo: $(VENV)/.demo ## compile, serve, infer, compare and measure two models; under 3 minutes
 	@$(BIN)/python -m ingot.demo
 
-test: $(VENV)/.test system ## every test, of large families a third of the cases; one machine is emulated
+test: $(VENV)/.test system ## every test, of large families a fifth of the cases; one machine is emulated
 	@$(BIN)/python -m tests.e2e.published_models >/dev/null || true
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not machines and not long"
 
@@ -72,6 +73,9 @@ chaos: $(VENV)/.test ## 200 jobs while servers, workers, stages, Redis, the stor
 
 fuzz-peers: $(VENV)/.test ## ten minutes of odd bytes to the ports of a service; 1 when an answer is not as it should be
 	@PYTHONPATH=. $(BIN)/python -m tests.peers.fuzzer 600
+
+soak: $(VENV)/.test ## ten minutes of a runtime service at 80 % load while models change, clients hang up and requests are wrong; 1 when an answer or the memory is not as it should be
+	@PYTHONPATH=. $(BIN)/python -m tests.soak --seconds $(SECONDS_OF_SOAK)
 
 exports: $(VENV)/.exports ## models as torch, scikit-learn and LightGBM export them, a hundred architectures among them
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/exports

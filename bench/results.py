@@ -25,6 +25,7 @@ from bench.report import HEADER, Report, markdown_table, rows
 from bench.roofline import HEADER as ROOFLINE_HEADER
 from bench.roofline import Roofline, draw, measure_rooflines, peaks_line
 from bench.roofline import rows as roofline_rows
+from bench.serving_page import kept
 from bench.stored import read_reports
 from shared_ir.storage.files import write_atomically
 
@@ -85,7 +86,7 @@ def measure(options: argparse.Namespace) -> int:
     chosen = [path for path in models if path.stem in names]
     peaks, rooflines = measure_rooflines(chosen, 1, shapes, say)
     replace_plots(folder, rooflines, peaks)
-    write_atomically(options.out, page(machine, reports, peaks, rooflines).encode())
+    write_atomically(options.out, kept(page(machine, reports, peaks, rooflines), folder).encode())
     for report in reports:
         print(report.closing_line())
     return int(any(r.ours_failed for r in reports))

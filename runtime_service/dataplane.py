@@ -17,7 +17,7 @@ from runtime_service.batching.quick import Quick
 from runtime_service.batching.sequences import step_of
 from runtime_service.batching.statistics import Snapshot
 from runtime_service.batching.taking import taking
-from runtime_service.batching.validation import check_inputs, check_outputs
+from runtime_service.batching.validation import check_inputs, check_outputs, split_key
 from runtime_service.extensions.classification import classified, require_classes
 from runtime_service.extensions.shared_memory import SharedMemory
 from runtime_service.extensions.traces import Traces, TraceSetting
@@ -26,9 +26,9 @@ from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
-from runtime_service.policies import SequenceOptions, VersionPolicy
+from runtime_service.policies import SequenceOptions
+from runtime_service.readiness import ReadyRule
 from runtime_service.reports import Report, Reports
-from runtime_service.settings import ModelSettings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -102,12 +102,14 @@ class DataPlane:
         has_admin: bool = False,
         has_access_log: bool = False,
         shared_memory: SharedMemory | None = None,
+        ready_rule: ReadyRule | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``has_admin``: whether there is a place where settings of log and traces may be changed; ``has_access_log``: whether every
         inference has a line in the log.
         """
         self.shared_memory = shared_memory or SharedMemory()
+        self._ready_rule = ready_rule or ReadyRule()
         self.quick = Quick()
         self._traces = Traces()
         self._reports = Reports(has_access_log)
@@ -130,11 +132,11 @@ class DataPlane:
                 RESOURCE_EXHAUSTED (queue full), DEADLINE_EXCEEDED, CANCELLED; INTERNAL is a bug of ours.
             WouldWait: it does not want to wait, and would have to.
         """
-        started = self._clock()
+        started, name, version = self._clock(), request.model_name, request.model_version
         try:
             with (
                 self._lifecycle.request(request.peer),
-                self._registry.acquire(request.model_name, request.model_version).held() as served,
+                self._registry.acquire(name, version, split_key(request), request.waits).held() as served,
             ):
                 return self._infer(request, served, started)
         except _Reported as reported:
@@ -142,6 +144,17 @@ class DataPlane:
         except IngotError as error:
             self.refused(request, error, started)
             raise
+
+    def check_admission(self, model: str, version: str, peer: str) -> None:
+        """Whether an inference would be let in now; for what is large, before it is read. Raises as :meth:`infer`, and counts nothing."""
+        self._lifecycle.check(peer)
+        with self._registry.acquire(model, version).held():
+            pass
+
+    @property
+    def asks_split_key(self) -> bool:
+        """Whether it matters by which key a request takes part in a split."""
+        return self._registry.splits
 
     @property
     def asks_origin(self) -> bool:
@@ -230,8 +243,9 @@ class DataPlane:
         return True
 
     def ready(self) -> bool:
-        """Every configured version was loaded and is warm, and the server is not on its way out."""
-        return self._lifecycle.phase is Phase.SERVING and self._registry.all_ready()
+        """Whether the models are as the rule wants them, and the server is not on its way out."""
+        is_serving = self._lifecycle.phase is Phase.SERVING
+        return is_serving and self._ready_rule.holds(self._registry.standings(), self._follower.has_tried)
 
     def models_ready(self) -> dict[str, bool]:
         """Of every model, whether a request that names no version would be served now."""
@@ -291,18 +305,15 @@ class DataPlane:
 
         Raises:
             IngotError: INVALID_ARGUMENT unless the server runs with ``model_control=explicit``; NOT_FOUND; what
-                loading raises.
+                loading raises. Nothing has changed then.
         """
         self._check_control(name)
-        known = self._follower.settings(name)
-        if known is None or policy:
-            known = ModelSettings(name, VersionPolicy.parse(policy or "stable"))
-        self._follower.follow(known)
+        self._follower.load(name, policy)
 
     def unload(self, name: str) -> None:
-        """Unload a model; requests in flight are finished, new ones get NOT_FOUND."""
+        """Unload a model, until it is loaded by request; requests in flight are finished, new ones get NOT_FOUND."""
         self._check_control(name)
-        self._follower.unfollow(name)
+        self._follower.unload(name)
 
     def log_settings(self, changes: Mapping[str, object]) -> dict[str, Value]:
         """Which lines of the log are written, after ``changes``; raises IngotError INVALID_ARGUMENT."""

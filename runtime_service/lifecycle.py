@@ -52,17 +52,7 @@ class Lifecycle:
             IngotError: UNAVAILABLE when draining, RESOURCE_EXHAUSTED when too many are in flight.
         """
         with self._changed:
-            if self._phase is Phase.DRAINING:
-                raise IngotError(
-                    ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
-                )
-            if self._in_flight >= self._max_in_flight or self._has_its_share(peer):
-                raise IngotError(
-                    ErrorCode.RESOURCE_EXHAUSTED,
-                    "too many requests are in flight on this server",
-                    expected=f"at most {self._max_in_flight}, and three quarters of them of one address",
-                    remedy="Retry after a pause, or add replicas.",
-                )
+            self._require_room(peer)
             self._in_flight += 1
             self._by_peer[peer] += 1
 
@@ -74,6 +64,24 @@ class Lifecycle:
             if not self._by_peer[peer]:
                 del self._by_peer[peer]
             self._changed.notify_all()
+
+    def check(self, peer: str = "") -> None:
+        """Raises as :meth:`begin`, and holds nothing."""
+        with self._changed:
+            self._require_room(peer)
+
+    def _require_room(self, peer: str) -> None:
+        if self._phase is Phase.DRAINING:
+            raise IngotError(
+                ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
+            )
+        if self._in_flight >= self._max_in_flight or self._has_its_share(peer):
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                "too many requests are in flight on this server",
+                expected=f"at most {self._max_in_flight}, and three quarters of them of one address",
+                remedy="Retry after a pause, or add replicas.",
+            )
 
     def _has_its_share(self, peer: str) -> bool:
         most = self._max_in_flight

@@ -21,6 +21,7 @@ from prometheus_client.process_collector import ProcessCollector
 
 from runtime_service import triton_metrics
 from runtime_service.batching.statistics import Histograms, ModelObserver, Snapshot
+from runtime_service.splitting import Share
 from shared_ir.errors import ErrorCode
 from shared_ir.service_kit.telemetry.exposition import (
     COUNTER,
@@ -75,6 +76,12 @@ COMPUTE_DURATION = Family(
     "ingot_inference_compute_duration_seconds", HISTOGRAM, _MODEL, "Native computation of an execution."
 )
 STATE = Family("ingot_model_state", GAUGE, (*_MODEL, "state"), "1, with the state that a model version is in.")
+SHARE = Family(
+    "ingot_model_share",
+    GAUGE,
+    (*_MODEL, "label"),
+    "Part of the requests without a version that a label or number of a split policy gets, from 0 to 1.",
+)
 WEIGHTS = Family(
     "ingot_model_weights_bytes", GAUGE, _MODEL, "Memory of the weights of a version, which its instances share."
 )
@@ -87,7 +94,7 @@ LOAD_FAILURE = Family(
 POLL_FAILURE = Family(
     "ingot_repository_poll_failure_total", COUNTER, (), "Polls of the artifact store that failed; loaded models stay."
 )
-READY = Family("ingot_server_ready", GAUGE, (), "1 when every configured version is loaded and warm.")
+READY = Family("ingot_server_ready", GAUGE, (), "1 when the server is ready by its rule (INGOT_RUNTIME_READY).")
 IN_FLIGHT = Family("ingot_server_in_flight_requests", GAUGE, (), "Inference requests that are being served now.")
 FAMILIES = (
     SUCCESS,
@@ -102,6 +109,7 @@ FAMILIES = (
     PENDING,
     OLDEST,
     STATE,
+    SHARE,
     WEIGHTS,
     LOAD_DURATION,
     LOAD_FAILURE,
@@ -124,6 +132,7 @@ class _Model:
     """What is counted of a model that no version of it counts."""
 
     states: dict[int, str] = field(default_factory=dict)
+    shares: Sequence[Share] = ()
     refusals: Counter[ErrorCode] = field(default_factory=Counter)
     load_failures: Counter[ErrorCode] = field(default_factory=Counter)
 
@@ -169,6 +178,11 @@ class Metrics:
         with self._lock:
             if model in self._models:
                 self._models[model].states.pop(version, None)
+
+    def set_shares(self, model: str, shares: Sequence[Share]) -> None:
+        """Who shares its requests by weight now."""
+        with self._lock:
+            self._models.setdefault(model, _Model()).shares = shares
 
     def forget(self, model: str) -> None:
         """It is served no more."""
@@ -244,6 +258,7 @@ class Metrics:
             for version, state in sorted(model.states.items())
         ]
         yield STATE, states
+        yield SHARE, [part for name, model in models for part in _parts(name, model.shares)]
         failures = [
             (labelled(model=name, reason=code), count)
             for name, model in models
@@ -274,6 +289,12 @@ class Metrics:
                 self._own.discard(observer.histograms)
             if self._versions.get(key) is observer:
                 del self._versions[key]
+
+
+def _parts(model: str, shares: Sequence[Share]) -> Iterator[Sample]:
+    total = sum(share.weight for share in shares)
+    for share in shares:
+        yield labelled(model=model, version=str(share.version), label=share.term), share.weight / total
 
 
 def _of_versions(seen: Sequence[tuple[str, Snapshot]]) -> Iterator[tuple[Family, Sequence[Sample]]]:

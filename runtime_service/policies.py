@@ -1,9 +1,10 @@
 """How models are served: which of their versions, and what state they keep.
 
-Versions: ``stable``, ``latest:2``, ``3+4``, ``all``.
+Versions: ``stable``, ``latest:2``, ``3+4``, ``all``, ``stable:95+canary:5``.
 
-Grammar: a policy is terms joined by ``+``; a term is ``all``, ``latest``, ``latest:N``, a version number or a label.
-The first term names the default version. A label that is not the first term may be missing (no canary today).
+Grammar: a policy is terms joined by ``+``; a term is ``all``, ``latest``, ``latest:N``, a version number or a label, the last two
+perhaps with ``:WEIGHT``. The first term names the default version. A label that is not the first term may be missing (no canary
+today). Terms with weights share the requests that name no version; what is missing leaves its share to the default.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
+from runtime_service.splitting import MOST_WEIGHT, Share
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.printable import some_of
 
-_TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
+_PLAIN = re.compile(r"all|latest(:[1-9][0-9]*)?")
+_NAMED = re.compile(r"(?P<name>[1-9][0-9]*|[a-z][a-z0-9_.-]*)(:(?P<weight>[0-9]{1,8}))?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,33 +53,56 @@ class PolicyCatalogue:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The versions to serve, in ascending order, the one that unversioned requests go to, and the labels among them."""
+    """The versions to serve, in ascending order, the one that unversioned requests go to, and the labels among them.
+
+    ``shares`` are those who share the unversioned requests; where there are none, all of them go to the default.
+    """
 
     versions: tuple[int, ...]
     default: int
     labels: Mapping[str, int]
+    shares: tuple[Share, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """``all``, ``latest``, ``latest:N``, a number or a label; ``weight`` is None where it was given none."""
+
+    name: str
+    weight: int | None = None
+
+    def __str__(self) -> str:
+        return self.name if self.weight is None else f"{self.name}:{self.weight}"
 
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    terms: tuple[str, ...]
+    terms: tuple[Term, ...]
 
     @classmethod
-    def parse(cls, text: str) -> Self:
-        """Raises IngotError INVALID_ARGUMENT: not in the grammar."""
-        terms = tuple(term.strip() for term in text.split("+"))
-        for term in terms:
-            if not _TERM.fullmatch(term):
-                raise IngotError(
-                    ErrorCode.INVALID_ARGUMENT,
-                    "not a version policy",
-                    expected="labels, version numbers, latest, latest:N or all, joined by +",
-                    received=repr(text),
-                )
+    def parse(cls, text: str, where: str = "policy") -> Self:
+        """Raises IngotError INVALID_ARGUMENT, naming ``where`` it stands: not in the grammar."""
+
+        def odd(expected: str) -> IngotError:
+            received = repr(text)[:200]
+            return IngotError(
+                ErrorCode.INVALID_ARGUMENT, "not a version policy", field=where, expected=expected, received=received
+            )
+
+        terms = tuple(filter(None, (_term(term.strip()) for term in text.split("+"))))
+        if len(terms) <= text.count("+"):
+            raise odd(
+                "labels, version numbers, latest, latest:N or all, joined by +, the first two perhaps with :WEIGHT"
+            )
+        weights = {term.name: term.weight for term in terms if term.weight is not None}
+        if weights and (terms[0].weight is None or not 0 < sum(weights.values()) <= MOST_WEIGHT):
+            raise odd(f"where there are weights, one of the first term, and 1 to {MOST_WEIGHT} together")
+        if len(weights) < sum(term.weight is not None for term in terms):
+            raise odd("one weight for each label or number")
         return cls(terms)
 
     def __str__(self) -> str:
-        return "+".join(self.terms)
+        return "+".join(map(str, self.terms))
 
     def select(self, catalogue: PolicyCatalogue) -> Selection:
         """The versions of ``catalogue`` that this policy asks for.
@@ -85,22 +111,35 @@ class VersionPolicy:
             IngotError: NOT_FOUND, a version or the first label does not exist; what is wrong with the first label.
         """
         chosen: list[int] = []
+        shares = []
         for index, term in enumerate(self.terms):
-            resolved = _resolve(term, catalogue)
-            if index == 0 and term in catalogue.faults:
-                raise catalogue.faults[term]
-            if not resolved and (index == 0 or whole_number(term) is not None):
+            resolved = _resolve(term.name, catalogue)
+            if index == 0 and term.name in catalogue.faults:
+                raise catalogue.faults[term.name]
+            if not resolved and (index == 0 or whole_number(term.name) is not None):
                 raise IngotError(
                     ErrorCode.NOT_FOUND,
-                    f"the store has no version {term!r} of the model",
+                    f"the store has no version {term.name!r} of the model",
                     expected=some_of([*sorted(catalogue.versions), *sorted(catalogue.labels)]) or "(none)",
-                    received=term,
+                    received=term.name,
                     remedy="Publish that version, set the label, or change the version policy.",
                 )
             chosen += resolved
+            if term.weight:
+                shares.append(Share(term.name, (resolved or chosen)[0], term.weight))
         versions = tuple(sorted(set(chosen)))
         labels = {label: version for label, version in catalogue.labels.items() if version in versions}
-        return Selection(versions, chosen[0], labels)
+        return Selection(versions, chosen[0], labels, tuple(shares))
+
+
+def _term(text: str) -> Term | None:
+    """None for what is none."""
+    if _PLAIN.fullmatch(text):
+        return Term(text)
+    match = _NAMED.fullmatch(text)
+    if match is None or match["name"] in ("all", "latest"):
+        return None
+    return Term(match["name"], None if match["weight"] is None else int(match["weight"]))
 
 
 def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:
@@ -108,7 +147,7 @@ def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:
     newest_first = sorted(catalogue.versions, reverse=True)
     if term == "all":
         return newest_first
-    if term.startswith("latest") and term not in catalogue.labels:
+    if _PLAIN.fullmatch(term) and term not in catalogue.labels:
         return newest_first[: whole_number(term.partition(":")[2] or "1")]
     number = whole_number(term)
     if number is not None:

@@ -20,6 +20,7 @@ from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.loading.loader import load_models
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
+from runtime_service.models.layout import LayoutSource
 from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
@@ -45,7 +46,7 @@ _LOG = logging.getLogger(__name__)
 _MOST_OBSERVERS = 64
 """Connections of the ports for metrics and control, each."""
 _SECONDS_TO_STOP = 1.0
-"""What runs may take to end once they are stopped."""
+"""What runs may take to end once they are stopped, and what is waited for a model that is being loaded."""
 
 
 class RuntimeServer:
@@ -56,6 +57,8 @@ class RuntimeServer:
         if settings.address_file:
             require_place(Path(settings.address_file), variable("address_file"))
         self.settings = settings
+        self.is_loading = False
+        """Whether a model was still being loaded when the server was through."""
         self._grpc: GrpcServer | None = None
         self.metrics = Metrics(settings.max_histograms, triton=settings.triton_metrics)
         self.lifecycle = Lifecycle(settings.max_in_flight)
@@ -74,6 +77,7 @@ class RuntimeServer:
             has_admin=bool(settings.control_address or settings.token),
             has_access_log=settings.access_log,
             shared_memory=SharedMemory(settings.shared_memory, settings.max_request_bytes),
+            ready_rule=settings.ready_rule(),
         )
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         room = Room(settings.bytes_in_flight)
@@ -137,7 +141,8 @@ class RuntimeServer:
     def drain(self, hurry: threading.Event) -> bool:
         """Readiness first, then (after ``drain_delay``) refuse, finish what is in flight, and free the models.
 
-        An idle server is through at once; ``hurry`` ends every wait. False when requests were left unfinished.
+        An idle server is through at once, also where it is loading models; ``hurry`` ends every wait. False when requests were left
+        unfinished.
         """
         self.lifecycle.enter(Phase.LAME_DUCK)
         self._publish_readiness()
@@ -159,7 +164,7 @@ class RuntimeServer:
             stopped.wait(grace)
         if self.lifecycle.in_flight:
             return False
-        self.follower.close()
+        self.is_loading = not self.follower.close(_SECONDS_TO_STOP)
         self.dataplane.close()
         return True
 
@@ -182,11 +187,21 @@ def serve(server: RuntimeServer) -> None:
         hurry.set()
 
     threading.Thread(target=watch, name="signals", daemon=True).start()
-    if not server.drain(hurry):
+    is_drained = server.drain(hurry)
+    if is_drained:
+        TRACING.close()
+        _LOG.info("drained")
+    if not is_drained or server.is_loading:
         logging.shutdown()
-        os._exit(1)  # an ordinary exit would wait for the threads of the requests that are stuck
-    TRACING.close()
-    _LOG.info("drained")
+        os._exit(int(not is_drained))  # an ordinary exit would wait for requests that are stuck, or meet half a model
+
+
+@at_start
+def version_source(settings: Settings) -> VersionSource:
+    """The layout or the store of ``settings``. Raises as :func:`store_source`."""
+    if settings.layout:
+        return LayoutSource(Path(settings.layout), _trust(settings), load_models)
+    return store_source(settings)
 
 
 @at_start
@@ -196,6 +211,14 @@ def store_source(settings: Settings) -> StoreSource:
     Raises:
         IngotError: INVALID_ARGUMENT, the URL of the store; ARTIFACT_UNTRUSTED, no key is trusted.
     """
+    trust = _trust(settings)
+    memory = Memory(settings.home / MEMORY_FILE)
+    url = settings.store_url or str(settings.home / "store")
+    store = open_store(url, settings.home / "cache", memory, begins=False, cache_bytes=settings.cache_bytes)
+    return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
+
+
+def _trust(settings: Settings) -> TrustFolder:
     trust = TrustFolder(settings.trust_directory)
     if not trust.keys:
         raise IngotError(
@@ -205,10 +228,7 @@ def store_source(settings: Settings) -> StoreSource:
             expected="public keys (*.pub) of those who publish models",
             remedy="Copy the public key of the compiler service there, or set INGOT_TRUST.",
         )
-    memory = Memory(settings.home / MEMORY_FILE)
-    url = settings.store_url or str(settings.home / "store")
-    store = open_store(url, settings.home / "cache", memory, begins=False)
-    return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
+    return trust
 
 
 def _with_port(address: str, port: int) -> str:
@@ -228,7 +248,7 @@ def main(*, is_whole: bool = False) -> int:
         start_log("runtime", is_whole=is_whole)
         start_tracing("runtime")
         settings = Settings.from_environment(os.environ)
-        server = RuntimeServer(settings, store_source(settings))
+        server = RuntimeServer(settings, version_source(settings))
     except IngotError as error:
         say_why_not(error)
         return 2

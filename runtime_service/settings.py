@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from runtime_service.policies import SequenceOptions, VersionPolicy
-from shared_ir.artifact.published import is_model_name
-from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import whole_number
+from runtime_service.model_settings import PRESETS, ModelSettings, read_models_file, require_model
+from runtime_service.policies import VersionPolicy
+from runtime_service.readiness import ReadyRule
+from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.http_server import UNIX
 from shared_ir.service_kit.settings import (
@@ -31,41 +30,13 @@ from shared_ir.service_kit.settings import (
     without_service_links,
 )
 
-EVERY_MODEL = "*"
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust", "triton_metrics")
 """Fields whose variables have no ``RUNTIME_`` in their name: other services read them too, or there is no other that could mean it."""
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
-_BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes")
+_BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes", "cache_bytes")
 _SECRETS = ("token", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
-
-
-@dataclass(frozen=True, slots=True)
-class ModelSettings:
-    """How one model is served. Empty fields take the server's defaults."""
-
-    name: str
-    policy: VersionPolicy
-    max_batch_size: int | None = None
-    max_queue_delay_microseconds: int | None = None
-    max_queue_size: int | None = None
-    instances: int | None = None
-    run_memory_bytes: int | None = None
-    kept_memory_bytes: int | None = None
-    preferred_batch_sizes: tuple[int, ...] = ()
-    """Rows for which an execution does not wait for the delay, ascending."""
-    priority_levels: int = 0
-    """Requests have priorities from 1, which goes before all others, to this; 0: they have none."""
-    default_priority_level: int = 0
-    """Of requests that name none; needed where there are levels."""
-    sequence: SequenceOptions | None = None
-    """The state that the model keeps between requests of a sequence, if it does."""
-    independent_rows: bool = False
-    """The operator's word that no row of the model sees another, where the compiler has not proven it: requests of different
-    clients are merged."""
-    warmup: Mapping[str, int] = field(default_factory=dict)
-    """Sizes of symbolic dims for the first run, such as ``{"height": 48, "width": 192}``."""
 
 
 @dataclass(frozen=True)
@@ -78,9 +49,13 @@ class Settings:
     """Folder with the public keys of those whose models may be loaded. Empty: ``trust/`` in the home folder."""
     store_url: str = ""
     """Artifact store: a path, ``file://``, ``s3://``, ``gs://`` or ``az://``. Empty: ``store/`` in the home folder."""
+    layout: str = ""
+    """Folder with one model as an OCI image layout (``ingot compile --out``), served in place of a store under the name that ``models``
+    gives it, such as ``resnet@latest``; it may appear after the server has started."""
     models: str = ""
     """What to serve: ``name@policy`` separated by commas, ``*@policy`` for every model of the store that has one.
-    Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``."""
+    Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``. Labels and numbers with
+    weights (``stable:95+canary:5``) share the requests that name no version."""
     models_file: str = ""
     """JSON file with settings per model: ``{"resnet": {"policy": "stable", "max_batch_size": 16, ...}}``."""
     model_control: str = "configured"
@@ -90,8 +65,14 @@ class Settings:
     """Where models are loaded and unloaded with ``explicit`` control, and settings of log and traces changed, and nowhere else:
     ``unix:/path`` of a socket for this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and
     is of the loopback interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
+    ready: str = "all"
+    """When the server is ready: ``all`` models that were there when it started are loaded and warm, and there is one; ``any`` of them
+    answers, and the others were tried; ``none`` has to, but all were tried; or the names, separated by commas, of those that have to."""
     poll_interval: float = 2.0
-    """Seconds between two looks at the versions and labels of the store."""
+    """Seconds between two looks at the store, each one request as long as nothing changes there."""
+    cache_bytes: int = 20 << 30
+    """Bytes of copies of remote objects in ``cache/`` of the home folder: of those that nobody uses any more the least recently used
+    go first. 0: no limit."""
     grpc_address: str = "127.0.0.1:8001"
     """Where gRPC listens; port 0 takes a free one. Empty turns it off."""
     http_address: str = "127.0.0.1:8000"
@@ -122,12 +103,18 @@ class Settings:
     """How long a request may wait for others while an instance is free."""
     max_queue_size: int = 512
     """Waiting requests per model version beyond which new ones are refused."""
-    instances: int = 1
-    """Executions of one model version that may run at once; the cores are divided among them."""
+    preset: str = "latency"
+    """What models are served for, where nothing else is said: ``latency``, one execution at a time on all cores, or ``throughput``, as many
+    as there are cores, each on one."""
+    instances: int = 0
+    """Executions of one model version that may run at once; the cores are divided among them. 0: as the preset says."""
     run_memory_bytes: int = 4 << 30
     """Bytes that the outputs of one run may take, and again its intermediate values, strings and sequences, beside weights; 0: no limit."""
     kept_memory_bytes: int = 1 << 30
     """Bytes of intermediate values that an instance keeps from one run for the next; what is more is given back. 0: all are kept."""
+    kept_threads: int = 512
+    """Threads that all models keep together between their runs: those of the least recently used end, and begin again with the next
+    request for their model. 0: no limit."""
     cores: int = 0
     """Cores to use; 0 takes the smaller of the affinity mask and the container's CPU quota."""
     drain_delay: float = 0.0
@@ -173,7 +160,21 @@ class Settings:
                 f"{self.control_address}: anyone who reaches it could unload models",
             )
         require_whole_tls(self, variable)
-        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
+        self._check_ranges()
+        if not (self.grpc_address or self.http_address):
+            expected = f"an address there, or in {variable('http_address')}"
+            raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
+        require_token(variable("token"), self.token)
+        require_address(variable("grpc_address"), self.grpc_address)
+        if self.preset not in PRESETS:
+            raise _invalid("preset", " or ".join(PRESETS), repr(self.preset)[:100])
+        if self.layout and self.store_url:
+            raise _invalid("layout", f"only one of it and {variable('store_url')}", "both")
+        self._check_shared_memory()
+        self.ready_rule()
+
+    def _check_ranges(self) -> None:
+        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes"), variable)
         counts = (
             "max_batch_size",
             "max_queue_delay_microseconds",
@@ -183,25 +184,30 @@ class Settings:
             "run_memory_bytes",
             "kept_memory_bytes",
             "max_bytes_in_flight",
+            "cache_bytes",
+            "kept_threads",
+            "instances",
             "max_histograms",
         )
         require_at_least(self, 0, counts, variable)
         require_at_most(self, MOST_BYTES, _BYTES, variable)
         require_at_most(self, MOST_SECONDS, ("poll_interval", "drain_delay", "drain_timeout"), variable)
-        things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores", "max_histograms")
+        things = (
+            "max_in_flight",
+            "max_queue_size",
+            "instances",
+            "max_batch_size",
+            "cores",
+            "max_histograms",
+            "kept_threads",
+        )
         require_at_most(self, MOST_THINGS, things, variable)
         require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
-        if not (self.grpc_address or self.http_address):
-            expected = f"an address there, or in {variable('http_address')}"
-            raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
-        require_token(variable("token"), self.token)
-        require_address(variable("grpc_address"), self.grpc_address)
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
-        self._check_shared_memory()
 
     def _check_shared_memory(self) -> None:
         given = self.shared_memory.removeprefix("/")
@@ -231,20 +237,32 @@ class Settings:
     def trust_directory(self) -> Path:
         return Path(self.trust) if self.trust else self.home / "trust"
 
+    def ready_rule(self) -> ReadyRule:
+        """Raises IngotError INVALID_ARGUMENT."""
+        return ReadyRule.parse(self.ready, variable("ready"))
+
     def model_settings(self) -> tuple[ModelSettings, ...]:
         """Every configured model, once.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the list or the file is malformed.
         """
-        found = _models_file(Path(self.models_file)) if self.models_file else {}
+        found = read_models_file(Path(self.models_file)) if self.models_file else {}
         for item in filter(None, (part.strip() for part in self.models.split(","))):
             name, _, policy = item.partition("@")
             if name in found:
                 raise _invalid("models", "each model once", name)
-            _require_model(name, variable("models"))
-            found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable"))
+            require_model(name, variable("models"))
+            found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable", variable("models")))
+        for model in found.values():
+            self._check_sizes(model)
         return tuple(found.values())
+
+    def _check_sizes(self, model: ModelSettings) -> None:
+        most = self.max_batch_size if model.max_batch_size is None else model.max_batch_size
+        if max(model.preferred_batch_sizes, default=0) > most:
+            where = f"{self.models_file}: {model.name}: preferred_batch_sizes"
+            raise out_of_range(where, f"at most max_batch_size, {most}", str(list(model.preferred_batch_sizes))[:100])
 
 
 def variable(field_name: str) -> str:
@@ -256,109 +274,6 @@ def variables() -> tuple[str, ...]:
     """Of all settings, and of the files that secrets among them may stand in."""
     named = tuple(variable(own.name) for own in fields(Settings))
     return named + file_variables(variable(name) for name in _SECRETS)
-
-
-MOST_LEVELS = 100
-_LIMITS = {
-    "max_batch_size": (0, MOST_THINGS),
-    "max_queue_delay_microseconds": (0, 10**6 * MOST_SECONDS),
-    "max_queue_size": (1, MOST_THINGS),
-    "instances": (0, MOST_THINGS),
-    "run_memory_bytes": (0, MOST_BYTES),
-    "kept_memory_bytes": (0, MOST_BYTES),
-    "priority_levels": (0, MOST_LEVELS),
-    "default_priority_level": (0, MOST_LEVELS),
-}
-"""What the numbers of :class:`ModelSettings` are at least and at most. Of instances, 0 are as many as the server's."""
-
-
-def _models_file(path: Path) -> dict[str, ModelSettings]:
-    try:
-        data = json.loads(path.read_text())
-        return {name: _model(name, dict(fields), path) for name, fields in data.items()}
-    except (OSError, ValueError, TypeError, AttributeError) as error:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            f"cannot use the models file: {error}",
-            field=str(path),
-            expected='{"name": {"policy": "stable", "max_batch_size": 16}}',
-        ) from error
-
-
-def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
-    _require_model(name, str(path))
-    policy = VersionPolicy.parse(str(given.pop("policy", "stable")))
-    where = f"{path}: {name}"
-    sizes = dict(given.pop("warmup", {}))
-    warmup = {
-        str(symbol): _number(extent, (0, MOST_THINGS), f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()
-    }
-    independent = given.pop("independent_rows", False)
-    if not isinstance(independent, bool):
-        raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
-    sequence = given.pop("sequence", None)
-    preferred = _sizes(given.pop("preferred_batch_sizes", []), f"{where}: preferred_batch_sizes")
-    odd = next((key for key in given if key not in _LIMITS), None)
-    if odd is not None:
-        known = ", ".join(("policy", "warmup", "independent_rows", "preferred_batch_sizes", "sequence", *_LIMITS))
-        raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
-    numbers = {key: _number(value, _LIMITS[key], f"{where}: {key}") for key, value in given.items()}
-    levels, usual = numbers.get("priority_levels", 0), numbers.get("default_priority_level", 0)
-    if bool(levels) != bool(usual) or usual > levels:
-        raise out_of_range(
-            f"{where}: default_priority_level",
-            f"1 to {levels}" if levels else "none without priority_levels",
-            str(usual),
-        )
-    return ModelSettings(
-        name,
-        policy,
-        warmup=warmup,
-        independent_rows=independent,
-        preferred_batch_sizes=preferred,
-        sequence=None if sequence is None else _sequence(sequence, f"{where}: sequence"),
-        **numbers,
-    )
-
-
-_SEQUENCE_LIMITS = {"most": (1, MOST_THINGS), "idle_seconds": (1, MOST_SECONDS), "most_bytes": (1, MOST_BYTES)}
-
-
-def _sequence(given: object, where: str) -> SequenceOptions:
-    fields = dict(given) if isinstance(given, dict) else {}
-    state, sizes = fields.pop("state", None), fields.pop("sizes", {})
-    if not isinstance(state, dict) or not state or not all(isinstance(name, str) for name in state.values()):
-        raise out_of_range(f"{where}: state", '{"INPUT": "OUTPUT"}', str(state)[:40])
-    if not isinstance(sizes, dict):
-        raise out_of_range(f"{where}: sizes", '{"SYMBOL": 1}', str(sizes)[:40])
-    odd = next((key for key in fields if key not in _SEQUENCE_LIMITS), None)
-    if odd is not None:
-        raise out_of_range(f"{where}: {odd}", f"one of state, sizes, {', '.join(_SEQUENCE_LIMITS)}", odd)
-    numbers = {key: _number(value, _SEQUENCE_LIMITS[key], f"{where}: {key}") for key, value in fields.items()}
-    known = {name: _number(extent, (0, MOST_THINGS), f"{where}: sizes: {name}") for name, extent in sizes.items()}
-    return SequenceOptions(state, known, **numbers)
-
-
-def _sizes(value: object, where: str) -> tuple[int, ...]:
-    """Different numbers of rows, ascending."""
-    if not isinstance(value, list):
-        raise out_of_range(where, "a list of numbers of rows", str(value)[:40])
-    return tuple(sorted({_number(size, (1, MOST_THINGS), where) for size in value}))
-
-
-def _require_model(name: str, where: str) -> None:
-    """Raises IngotError INVALID_ARGUMENT, naming ``where`` it stands: no model can have this name, and it would be waited for in vain."""
-    if name != EVERY_MODEL and not is_model_name(name):
-        raise out_of_range(where, "names of models, or * for every one", repr(name)[:100])
-
-
-def _number(value: object, limits: tuple[int, int], where: str) -> int:
-    """``value``, which may be written as text."""
-    number = whole_number(value) if isinstance(value, str) else value
-    least, most = limits
-    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
-        raise out_of_range(where, f"a whole number from {least} to {most}", str(value)[:40])
-    return number
 
 
 def _invalid(field_name: str, expected: str, received: str) -> IngotError:

@@ -12,15 +12,15 @@ import pytest
 
 Case = Sequence[Hashable]
 """The value that each parameter has."""
-PART = 3
+PART = 5
 _TURN = (math.sqrt(5) - 1) / 2
 """The multiples of it are spread evenly, whatever period a list of cases has."""
 
 
 def sampled(cases: Sequence[Case], quick: Collection[int] = (), name: str = "") -> frozenset[int]:
-    """Numbers of the cases to make: a third of them, and so many that each parameter has each of its values, in many pairs.
+    """Numbers of the cases to make: one of ``PART`` of them, and so many that each parameter has each of its values, in many pairs.
 
-    Where there is one parameter alone, every case has a value of its own, and it is just a third: for each ``name`` another one,
+    Where there is one parameter alone, every case has a value of its own, and it is just that part: for each ``name`` another one,
     so that tests that ask all of the same list have other parts of it. Those that are ``quick`` are made as well.
     """
     varied = [column for column in dict.fromkeys(zip(*cases, strict=True)) if len(set(column)) > 1]

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
-from runtime_service.api.grpc_answers import Context, answer, origin_of
+from runtime_service.api.grpc_answers import Context, answer, origin_of, split_key_of
 from runtime_service.api.grpc_codec import decode, encode, is_raw, model_of, sequence_of, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
 from runtime_service.batching.messages import NOWHERE, Cancellation, InferRequest
@@ -62,7 +63,8 @@ class InferenceServicer(ExtensionServicer):
         peer, origin = peer_name(context), origin_of(context) if self._dataplane.asks_origin else NOWHERE
         remaining = context.time_remaining()
         try:
-            return decode(request, remaining, cancellation, peer, hold, grow, size, waits, origin)
+            decoded = decode(request, remaining, cancellation, peer, hold, grow, size, waits, origin)
+            return replace(decoded, split_key=split_key_of(context)) if self._dataplane.asks_split_key else decoded
         except IngotError as error:
             refused = InferRequest(request.model_name, (), request.model_version, request.id, peer=peer, origin=origin)
             self._dataplane.refused(refused, error)

@@ -12,14 +12,15 @@ from urllib.parse import unquote
 
 from runtime_service.api import documents, rest_codec
 from runtime_service.api.rest_extensions import ADMIN, Extensions, Handler, Routes, json_object
-from runtime_service.batching.messages import NOWHERE, REQUEST_ID, Cancellation, InferRequest, Origin
+from runtime_service.batching.messages import NOWHERE, REQUEST_ID, SPLIT_KEY, Cancellation, InferRequest, Origin
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes
-from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrape, metrics_response
+from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrape, Scrapes
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE_PARENT
 
@@ -57,7 +58,7 @@ class RestApplication:
 
     def __init__(self, dataplane: DataPlane, scrape: Scrape, access: Access = Access()) -> None:
         self._dataplane = dataplane
-        self._scrape = scrape
+        self._scrapes = Scrapes(scrape)
         self._access = access
         self._bearer = SingleToken(access.token) if access.token else None
         self._routes: Routes = (
@@ -84,7 +85,19 @@ class RestApplication:
         found = self._route(request)
         if isinstance(found, HttpResponse):
             return found
-        return self._access.most_body if found[0] == self._infer else MOST_BODY
+        handler, model, version = found
+        return self._admit(request, model, version) if handler == self._infer else MOST_BODY
+
+    def _admit(self, request: HttpRequest, model: str, version: str) -> HttpResponse | int:
+        """NOTE: what is small comes with its head; it is read, so that its connection can go on behind a refusal."""
+        size = whole_number(request.headers.get("content-length", ""))
+        if size is None or size > MOST_BODY:
+            try:
+                self._dataplane.check_admission(model, version, request.peer)
+            except IngotError as error:
+                self._dataplane.refused(self._headed(request, model, version), error)
+                return HttpResponse.failure(error)
+        return self._access.most_body
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         found = self._route(request)
@@ -134,6 +147,7 @@ class RestApplication:
             decoded,
             cancellation=Cancellation(request.has_gone),
             peer=request.peer,
+            split_key=request.headers.get(SPLIT_KEY, ""),
             hold=request.hold,
             grow=request.grow,
             origin=self._origin(request),
@@ -212,7 +226,7 @@ class RestApplication:
             raise no_control()
 
     def _metrics(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        return metrics_response(self._scrape, request)
+        return self._scrapes(request)
 
 
 class PartApplication:

@@ -103,6 +103,8 @@ class Origin:
     traceparent: str = ""
 
 
+SPLIT_KEY = "ingot-split-key"
+"""Head of a request with the key that keeps requests at one version, for those who cannot set the parameter ``split_key``."""
 REQUEST_ID = "x-request-id"
 """In the head of a call, as proxies write it."""
 NOWHERE = Origin()
@@ -123,6 +125,7 @@ class InferRequest:
         deadline: on the clock of ``time.monotonic``, in seconds; the request is not computed after it.
         cancellation: fires when the client went away.
         peer: who sent it, as far as shares go.
+        split_key: of its head: requests of one key go to one version, where several share a model by weight.
         hold: counts bytes that are made of the request until it is over, before they are made.
         grow: counts bytes of its answer, likewise.
         size: bytes of the message that it came in, where it may be tried without waiting.
@@ -139,6 +142,7 @@ class InferRequest:
     deadline: float | None = None
     cancellation: Cancellation | None = None
     peer: str = ""
+    split_key: str = ""
     hold: Take = uncounted
     grow: Take = uncounted
     size: int = 0

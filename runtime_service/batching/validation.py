@@ -13,6 +13,29 @@ from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.plan.program import TensorSpec
 from shared_ir.printable import some_of
 
+_LONGEST_KEY = 1024
+
+
+def split_key(request: InferRequest) -> str:
+    """By which ``request`` takes part in a split by weight: the parameter ``split_key``, that of its head, or the sequence it belongs
+    to, which stays with one version; empty where it has none.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, it is no text and no number, or too long.
+    """
+    value = request.parameters.get("split_key", request.split_key)
+    is_number = isinstance(value, int) and not isinstance(value, bool) and value.bit_length() <= 64
+    if not is_number and not (isinstance(value, str) and len(value) <= _LONGEST_KEY):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the key by which a request is sent to a version is malformed",
+            field="split_key",
+            expected=f"a text of at most {_LONGEST_KEY} characters or a whole number of 64 bits",
+            received=value[:40] if isinstance(value, str) else type(value).__name__,
+        )
+    sequence = request.parameters.get("sequence_id")
+    return str(value) or (f"{request.peer} {str(sequence)[:_LONGEST_KEY]}" if sequence else "")
+
 
 def priority_of(request: InferRequest) -> int:
     """The priority that ``request`` asks for; 0 where it names none.

@@ -48,6 +48,9 @@ class AotExecutor:
         shape = tuple(row.shape[axis] for axis in range(row.rank))
         return copy_memory(row.data, shape, self._signature.output_dtypes[index], self._resources)
 
+    def rest(self) -> None:
+        self._handle.rest()
+
     def close(self) -> None:
         self._handle.close()
 

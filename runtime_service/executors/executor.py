@@ -43,6 +43,10 @@ class Executor(Protocol):
         """
         ...
 
+    def rest(self) -> None:
+        """Free threads and memory of the code until the next run, which takes them again; nothing may run meanwhile."""
+        ...
+
     def close(self) -> None:
         """Free threads and memory; nothing may run any more."""
         ...

@@ -95,6 +95,9 @@ class GraphExecutor:
             self._profile(step, [r.get(id(step), _Measured()) for r in runs]) for step in launches(self._plan.steps)
         )
 
+    def rest(self) -> None:
+        self._handle.rest()
+
     def close(self) -> None:
         self._handle.close()
 

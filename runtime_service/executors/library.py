@@ -213,15 +213,13 @@ class Handle:
         self._library = library
         dll = library.functions
         limits = resources.memory_bytes, resources.kept_bytes
-        options = _COptions(
+        self._options = _COptions(
             ctypes.sizeof(_COptions), weights_address or None, weights_size, resources.threads, None, *limits
         )
-        pointer = ctypes.c_void_p()
-        status = dll.ingot_create(ctypes.byref(options), ctypes.byref(pointer))
-        if status:
-            raise _typed(status, dll.ingot_last_error(None))
+        self._pointer: int | None = None
+        self._is_open = True
+        self._wake()
         library.retain()
-        self._pointer = pointer.value
         self._run = dll.ingot_run
         self._run_stoppable = getattr(dll, "ingot_run_stoppable", None)
         self._run_kernel = dll.ingot_run_kernel
@@ -239,22 +237,23 @@ class Handle:
         Raises:
             IngotError: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, CANCELLED, INTERNAL.
         """
+        pointer = self._pointer or self._wake()
         if stop and self._run_stoppable is not None:
-            status = self._run_stoppable(self._pointer, inputs, input_count, outputs, output_count, stop)
+            status = self._run_stoppable(pointer, inputs, input_count, outputs, output_count, stop)
         else:
-            status = self._run(self._pointer, inputs, input_count, outputs, output_count)
+            status = self._run(pointer, inputs, input_count, outputs, output_count)
         if status:
             raise self._error(status)
 
     def give_back(self) -> None:
         """Free what the run took beyond the bytes that are kept, outputs that belong to the model included."""
-        if self._give_back is not None:
+        if self._give_back is not None and self._pointer is not None:
             self._give_back(self._pointer)
 
     def output_shapes(self, inputs: ctypes.Array[CTensor], outputs: ctypes.Array[CTensor]) -> None:
         """Fill in the extents of every output for these inputs. Raises IngotError INVALID_ARGUMENT."""
         call = self._library.functions.ingot_output_shapes
-        status = call(self._pointer, inputs, len(inputs), outputs, len(outputs))
+        status = call(self._pointer or self._wake(), inputs, len(inputs), outputs, len(outputs))
         if status:
             raise self._error(status)
 
@@ -262,7 +261,7 @@ class Handle:
         self, kernel: int, buffers: ctypes.Array[Any], symbols: ctypes.Array[Any], tasks: int, stop: int = 0
     ) -> None:
         """Run one kernel over ``[0, tasks)``. The addresses in ``buffers`` are taken at their word; ``stop`` is that of :meth:`run`."""
-        arguments = self._pointer, kernel, buffers, symbols, tasks
+        arguments = self._pointer or self._wake(), kernel, buffers, symbols, tasks
         if stop and self._run_kernel_stoppable is not None:
             status = self._run_kernel_stoppable(*arguments, stop)
         else:
@@ -283,17 +282,34 @@ class Handle:
                 self.run_kernel(kernel, buffers, symbols, tasks)
             return (time.perf_counter_ns() - start) / times
         taken = ctypes.c_int64()
-        status = self._time_kernel(self._pointer, kernel, buffers, symbols, tasks, times, ctypes.byref(taken))
+        pointer = self._pointer or self._wake()
+        status = self._time_kernel(pointer, kernel, buffers, symbols, tasks, times, ctypes.byref(taken))
         if status:
             raise self._error(status)
         return taken.value / times
 
-    def close(self) -> None:
-        """Join the threads and free the arena."""
+    def rest(self) -> None:
+        """Join the threads and free the arena, until the next call."""
         pointer, self._pointer = self._pointer, None
         if pointer is not None:
             self._library.functions.ingot_destroy(pointer)
+
+    def close(self) -> None:
+        """The same, for good."""
+        self.rest()
+        if self._is_open:
+            self._is_open = False
             self._library.release()
+
+    def _wake(self) -> int:
+        if not self._is_open:
+            raise IngotError(ErrorCode.UNAVAILABLE, "the model is closed", remedy="Load it again.")
+        dll, pointer = self._library.functions, ctypes.c_void_p()
+        status = dll.ingot_create(ctypes.byref(self._options), ctypes.byref(pointer))
+        if status or pointer.value is None:
+            raise _typed(status, dll.ingot_last_error(None))
+        self._pointer = pointer.value
+        return pointer.value
 
     def _error(self, status: int) -> IngotError:
         return _typed(status, self._library.functions.ingot_last_error(self._pointer))

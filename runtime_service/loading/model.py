@@ -124,6 +124,19 @@ class Model:
         finally:
             self._idle.put(executor)
 
+    def rest(self) -> bool:
+        """Free the threads of an executor that does not run until it does; whether there was one."""
+        try:
+            executor = self._idle.get_nowait()
+        except queue.Empty:
+            return False
+        try:
+            if executor is not None:
+                executor.rest()
+        finally:
+            self._idle.put(executor)
+        return True
+
     def close(self) -> None:
         """Wait for running calls, then free threads and memory and unmap the code. Later calls fail."""
         with self._lock:

@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from runtime_service.metrics import Metrics
 from runtime_service.models.served import ServedModel
 from runtime_service.policies import Selection
+from runtime_service.readiness import ModelStanding
+from runtime_service.splitting import Share, chosen
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import some_of
+from shared_ir.service_kit.waiting import WouldWait
 
 
 class VersionState(enum.StrEnum):
@@ -40,9 +43,11 @@ class VersionStatus:
 
 @dataclass(slots=True)
 class _Model:
-    """``active`` is what answers now; ``complete`` that all the policy asks for was loaded at least once."""
+    """``active`` is what answers now; ``complete`` that all the policy asks for was loaded at least once; ``came_later`` that it was
+    found when all others had been tried."""
 
     complete: bool = False
+    came_later: bool = False
     active: Selection | None = None
     statuses: dict[int, VersionStatus] = field(default_factory=dict)
     served: dict[int, ServedModel] = field(default_factory=dict)
@@ -53,18 +58,34 @@ class ModelRegistry:
         self._metrics = metrics
         self._lock = threading.Lock()
         self._models: dict[str, _Model] = {}
+        self._split: set[str] = set()
+
+    @property
+    def splits(self) -> bool:
+        """Whether requests of any model are shared by weight."""
+        return bool(self._split)
 
     # What requests ask.
 
-    def acquire(self, name: str, version: str = "") -> ServedModel:
+    def acquire(self, name: str, version: str = "", key: str | None = None, waits: bool = True) -> ServedModel:
         """The version that ``version`` (number, label, ``latest`` or empty) means now; release it after use.
 
+        Args:
+            key: of a request that takes part in the split by weight, where it names no version; empty: it is drawn by itself. None:
+                it takes no part, and goes to the default.
+            waits: whether it may wait for its turn later on.
+
         Raises:
+            WouldWait: it may not, and would be drawn once more where it had to: those that have to wait would be the fewer.
             IngotError: NOT_FOUND, no such model or version here; UNAVAILABLE, it is loading or failed to load.
         """
         with self._lock:
             model = self._model(name)
-            number = _resolve(name, model, version)
+            shares = model.active.shares if model.active is not None else ()
+            split = key is not None and not version and shares
+            if split and not key and not waits:
+                raise WouldWait
+            number = chosen(name, shares, key or "") if split else _resolve(name, model, version)
             served = model.served.get(number)
             if served is None:
                 raise _not_ready(name, version, model.statuses.get(number), model)
@@ -86,14 +107,16 @@ class ModelRegistry:
             found = [status for model in self._models.values() for status in model.statuses.values()]
         return tuple(sorted(found, key=lambda status: (status.name, status.version)))
 
-    def all_ready(self) -> bool:
-        """Every configured version is loaded and warm. A registry without models is not ready.
+    def standings(self) -> dict[str, ModelStanding]:
+        """How far every model has come.
 
-        An update does not take readiness away: the old version answers until the new one does, also when that fails.
+        An update takes nothing away: the old version answers until the new one does, also when that fails.
         """
         with self._lock:
-            models = self._models.values()
-            return bool(models) and all(model.complete and model.active is not None for model in models)
+            return {
+                name: ModelStanding(model.active is not None, model.complete, model.came_later)
+                for name, model in self._models.items()
+            }
 
     def models_ready(self) -> dict[str, bool]:
         """Of every model, whether it has a version that answers by default."""
@@ -102,17 +125,18 @@ class ModelRegistry:
 
     # What the follower changes.
 
-    def add(self, name: str) -> None:
+    def add(self, name: str, came_later: bool = False) -> None:
         """Make the model known, so that requests get UNAVAILABLE instead of NOT_FOUND until it is loaded."""
         with self._lock:
             if name not in self._models:
-                self._models[name] = _Model()
+                self._models[name] = _Model(came_later=came_later)
                 self._set(self._models[name], VersionStatus(name, 0, VersionState.LOADING))
 
     def forget(self, name: str) -> None:
         """The inverse of :meth:`add`; versions must have been retired."""
         with self._lock:
             self._models.pop(name, None)
+            self._split.discard(name)
             self._metrics.forget(name)
 
     def want(self, name: str, selection: Selection) -> None:
@@ -153,6 +177,7 @@ class ModelRegistry:
                 return ()
             model.complete = model.complete or set(selection.versions) <= model.served.keys()
             model.active = _merge(selection, model.active, frozenset(model.served))
+            self._share(name, model.active.shares)
             if selection.default not in model.served:
                 return ()
             return tuple(version for version in sorted(model.served) if version not in model.active.versions)
@@ -169,6 +194,7 @@ class ModelRegistry:
             self._drop(model, version)
             if not model.served:
                 model.active = None
+                self._share(name, ())
             return served
 
     def _model(self, name: str) -> _Model:
@@ -181,6 +207,13 @@ class ModelRegistry:
                 received=repr(name[:200]),
             )
         return model
+
+    def _share(self, name: str, shares: tuple[Share, ...]) -> None:
+        if shares:
+            self._split.add(name)
+        else:
+            self._split.discard(name)
+        self._metrics.set_shares(name, shares)
 
     def _set(self, model: _Model, status: VersionStatus) -> None:
         model.statuses[status.version] = status
@@ -201,8 +234,19 @@ def _merge(wanted: Selection, old: Selection | None, loaded: frozenset[int]) -> 
         labels = kept | labels
     if default not in loaded:
         default = old.default if old is not None and old.default in loaded else max(loaded)
-    versions = (loaded & set(wanted.versions)) | {default, *labels.values()}
-    return Selection(tuple(sorted(versions)), default, labels)
+    shares = _shares(wanted, old, loaded, default)
+    versions = (loaded & set(wanted.versions)) | {default, *labels.values(), *(share.version for share in shares)}
+    return Selection(tuple(sorted(versions)), default, labels, shares)
+
+
+def _shares(wanted: Selection, old: Selection | None, loaded: frozenset[int], default: int) -> tuple[Share, ...]:
+    """A share whose version is not loaded has its old one, or else the default: its keys stay together."""
+    before = {share.term: share.version for share in old.shares} if old is not None else {}
+    places = ((share, (share.version, before.get(share.term, default), default)) for share in wanted.shares)
+    return tuple(
+        Share(share.term, next(version for version in versions if version in loaded), share.weight)
+        for share, versions in places
+    )
 
 
 def _resolve(name: str, model: _Model, version: str) -> int:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from runtime_service.executors.resources import Resources
+from runtime_service.models.changes import StoreChanges
 from runtime_service.models.served import LoadedModel
+from runtime_service.models.signers import Signers
 from runtime_service.policies import PolicyCatalogue
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
@@ -26,10 +29,14 @@ class StoreSource:
 
     repository: ArtifactRepository
     load_models: LoadModels
-    _signers: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
+    _signers: Signers = field(default_factory=Signers)
 
-    def models(self) -> tuple[str, ...]:
-        return self.repository.names()
+    @cached_property
+    def _changes(self) -> StoreChanges:
+        return StoreChanges(self.repository.store, self.trusted)
+
+    def changes(self, names: Collection[str] | None) -> frozenset[str]:
+        return self._changes.since_last(names)
 
     def catalogue(self, name: str) -> PolicyCatalogue:
         versions = self.repository.version_numbers(name)
@@ -43,10 +50,14 @@ class StoreSource:
         return PolicyCatalogue(versions, labels.numbers, labels.faults)
 
     def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
-        opened = self.repository.open_version(self.repository.version(name, version))
-        models = self.load_models(opened, instances, resources)
-        self._signers[name, version] = opened.signers
+        with self.repository.store.holding():
+            opened = self.repository.open_version(self.repository.version(name, version))
+            models = self.load_models(opened, instances, resources)
+        self._signers.note(name, version, opened.signers)
         return models
 
+    def trusted(self) -> frozenset[str]:
+        return frozenset(self.repository.trust.keys)
+
     def revoked(self, name: str, version: int) -> bool:
-        return not self._signers.get((name, version), frozenset()) <= self.repository.trust.keys.keys()
+        return self._signers.revoked(name, version, self.repository.trust)

@@ -15,6 +15,7 @@ from runtime_service.batching.sequences import Sequences, Step
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.batching.validation import priority_of
 from runtime_service.executors.stop import Stop
+from runtime_service.models.thread_budget import ThreadBudget
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
 from shared_ir.service_kit.waiting import WouldWait
@@ -43,6 +44,9 @@ class LoadedModel(Protocol):
 
     def run(self, inputs: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]: ...
 
+    def rest(self) -> bool:
+        """End its threads until it runs again; False where it runs just now."""
+
     def close(self) -> None: ...
 
 
@@ -67,7 +71,9 @@ class ServedModel:
         options: BatchOptions,
         observer: ModelObserver,
         sequences: Sequences | None = None,
+        budget: ThreadBudget | None = None,
     ) -> None:
+        """``instances`` have their threads, of which ``budget`` says how long they keep them."""
         self.name = name
         self.version = version
         self.signature = signature
@@ -78,6 +84,9 @@ class ServedModel:
         self._batcher = Batcher(instances, options, observer)
         self._changed = threading.Condition()
         self._holders = 0
+        self._is_closed = False
+        self._budget = budget or ThreadBudget()
+        self._budget.use(self)
         observer.watch_queue(lambda: self._batcher.oldest_wait)
 
     @property
@@ -87,6 +96,18 @@ class ServedModel:
     @property
     def instances(self) -> int:
         return len(self._instances)
+
+    @property
+    def threads(self) -> int:
+        """That it keeps between two runs: those of its instances beyond the one that asks."""
+        return len(self._instances) * max(0, self.options.resources.threads - 1)
+
+    def rest(self) -> bool:
+        """As :meth:`Member.rest`; what is being closed has nothing left to end."""
+        if self._is_closed:
+            return True
+        rested = [instance.rest() for instance in self._instances]
+        return all(rested)
 
     def sequences_of(self, step: Step | None) -> Sequences | None:
         """What keeps the state of a request.
@@ -107,8 +128,12 @@ class ServedModel:
         return self.sequences
 
     def run(self, inputs: Mapping[str, Array], request: InferRequest, step: Step | None = None) -> BatchResult:
-        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``, which waits for the one before."""
+        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``, which waits for the one before; what has to begin threads
+        waits for them."""
         priority = priority_of(request)
+        if not (request.waits or self._budget.is_awake(self)):
+            raise WouldWait
+        self._budget.use(self)
 
         def compute(arrays: Mapping[str, Array]) -> BatchResult:
             return self._batcher.run(arrays, request.deadline, request.cancellation, priority, request.waits)
@@ -139,6 +164,8 @@ class ServedModel:
         with self._changed:
             self._changed.wait_for(lambda: self._holders == 0)
         self._batcher.close()
+        self._is_closed = True
+        self._budget.leave(self)
         for instance in self._instances:
             instance.close()
         self.observer.close()

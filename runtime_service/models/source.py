@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Protocol
 
 from runtime_service.executors.resources import Resources
@@ -12,8 +13,12 @@ from runtime_service.policies import PolicyCatalogue
 class VersionSource(Protocol):
     """A store of compiled models. All methods raise IngotError."""
 
-    def models(self) -> tuple[str, ...]:
-        """Names of all models in the store."""
+    def changes(self, names: Collection[str] | None) -> frozenset[str]:
+        """Models whose versions or labels may be others than when this was asked last; at first all that are there.
+
+        Args:
+            names: the models that are of interest; None: every one of the store.
+        """
         ...
 
     def catalogue(self, name: str) -> PolicyCatalogue:
@@ -25,6 +30,10 @@ class VersionSource(Protocol):
 
         Nothing of it is mapped or run before it was verified.
         """
+        ...
+
+    def trusted(self) -> frozenset[str]:
+        """Ids of the keys that are trusted now: as long as they are the same, so is what :meth:`revoked` says."""
         ...
 
     def revoked(self, name: str, version: int) -> bool:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.sequences import Sequences
 from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
+from runtime_service.model_settings import ModelSettings
 from runtime_service.models.served import Interface, LoadedModel, ServedModel
 from runtime_service.models.source import VersionSource
+from runtime_service.models.thread_budget import ThreadBudget
 from runtime_service.models.warmup import rows_mix, warm_up
-from runtime_service.settings import ModelSettings, Settings
+from runtime_service.settings import Settings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.plan.program import TensorSpec
@@ -31,14 +34,20 @@ class ModelLoader:
     settings: Settings
     metrics: Metrics
 
+    @cached_property
+    def _budget(self) -> ThreadBudget:
+        return ThreadBudget(self.settings.kept_threads)
+
     def load(self, model: ModelSettings, version: int) -> ServedModel:
         """A version that is ready to serve.
 
         Raises:
             IngotError: the store or the artifact is at fault; nothing stays loaded.
         """
-        count = model.instances or self.settings.instances
-        threads = threads_per_instance(self.settings.cores or usable_cores(), count)
+        cores = self.settings.cores or usable_cores()
+        wanted = {"latency": 1, "throughput": cores}[model.preset or self.settings.preset]
+        count = model.instances or (0 if model.preset else self.settings.instances) or wanted
+        threads = threads_per_instance(cores, count)
         memory = _first(model.run_memory_bytes, self.settings.run_memory_bytes)
         resources = Resources(threads, memory, _first(model.kept_memory_bytes, self.settings.kept_memory_bytes))
         instances = self.source.load(model.name, version, count, resources)
@@ -52,7 +61,7 @@ class ModelLoader:
                 instance.close()
             raise
         observer = self.metrics.observer(model.name, version, instances[0].weights_bytes)
-        return ServedModel(model.name, version, signature, instances, options, observer, sequences)
+        return ServedModel(model.name, version, signature, instances, options, observer, sequences, self._budget)
 
     def _prepare(
         self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]
@@ -80,7 +89,7 @@ class ModelLoader:
         return Interface(inputs, outputs, batch), options
 
     def _options(self, model: ModelSettings) -> BatchOptions:
-        options = BatchOptions(
+        return BatchOptions(
             _first(model.max_batch_size, self.settings.max_batch_size),
             _first(model.max_queue_delay_microseconds, self.settings.max_queue_delay_microseconds) / 1e6,
             _first(model.max_queue_size, self.settings.max_queue_size),
@@ -88,15 +97,6 @@ class ModelLoader:
             priority_levels=model.priority_levels,
             default_priority_level=model.default_priority_level,
         )
-        if max(options.preferred_batch_sizes, default=0) > options.max_batch_size:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"a preferred batch size of model {model.name!r} is above the largest",
-                field="preferred_batch_sizes",
-                expected=f"at most max_batch_size, {options.max_batch_size}",
-                received=str(list(options.preferred_batch_sizes)),
-            )
-        return options
 
 
 def threads_per_instance(cores: int, instances: int) -> int:

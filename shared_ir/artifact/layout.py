@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -104,7 +105,8 @@ class OpenedArtifact:
 
     Attributes:
         library: the verified bytes of ``model.so``; ``library_path`` is the file they were read from.
-        weights: ``weights.bin`` in memory that nobody else can change, page aligned, verified; empty when the model has none.
+        weights: ``weights.bin`` in memory that nobody else can change, page aligned, verified; empty when the model has none, and
+            ``weights_path`` is ``os.devnull`` then.
         attachments: files by name.
         plan_digest: of ``plan.json`` as it was read.
         signers: ids of the keys that signed it.
@@ -221,6 +223,16 @@ def read_references(directory: Path) -> tuple[Descriptor, ...]:
     return tuple(Descriptor.from_dict(item) for item in manifests)
 
 
+def named(directory: Path, descriptor: Descriptor, trust: Trust) -> tuple[str, str]:
+    """Of which model and version the index of ``descriptor`` was signed for.
+
+    Raises:
+        IngotError: ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT.
+    """
+    annotations, _ = read_index(_read(DirectoryBlobs(directory), descriptor, MAX_DOCUMENT_BYTES), trust)
+    return annotations.get(TITLE, ""), annotations.get(VERSION, "")
+
+
 def open_version(directory: Path, tag: str | None, trust: Trust, choose: Choose = best_for_host) -> OpenedArtifact:
     """Check and open one target of version ``tag`` (``None``: the only version) of the layout at ``directory``.
 
@@ -276,7 +288,7 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
     attachments = {}
     for layer in layers:
         if layer.media_type == MEDIA_ATTACHMENT:
-            path = blobs.path(layer.digest, layer.size)
+            path = _path(blobs, layer)
             _check_size(path, layer)
             attachments[layer.annotations.get(TITLE, layer.digest)] = StoredFile(path, layer.digest, layer.size)
     return OpenedArtifact(
@@ -285,7 +297,7 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
         library=_read(blobs, library),
         library_path=blobs.path(library.digest, library.size),
         weights=_sealed_weights(blobs, weights),
-        weights_path=blobs.path(weights.digest, weights.size),
+        weights_path=_path(blobs, weights),
         report=json.loads(report_text),
         attachments=attachments,
         plan_digest=by_type[MEDIA_PLAN].digest,
@@ -343,7 +355,7 @@ def _put_weights(blobs: Blobs, weights: bytes | memoryview | Path) -> Descriptor
 
 def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> bytes:
     """The verified bytes of a blob."""
-    path = blobs.path(descriptor.digest, descriptor.size)
+    path = _path(blobs, descriptor)
     _check_size(path, descriptor)
     if limit is not None and descriptor.size > limit:
         raise corrupt("a document of the artifact is too large", expected=f"at most {limit} bytes", field=str(path))
@@ -355,7 +367,7 @@ def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> byt
 
 def _sealed_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
     """Read, and verify the very bytes that will be used. The tree digest is part of the signed manifest."""
-    path = blobs.path(descriptor.digest, descriptor.size)
+    path = _path(blobs, descriptor)
     _check_size(path, descriptor)
     view, received = read_sealed(path, descriptor.size)
     expected = descriptor.annotations.get(TREE_DIGEST)
@@ -364,6 +376,11 @@ def _sealed_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
     else:
         _check_digest(path, expected, received)
     return view
+
+
+def _path(blobs: Blobs, descriptor: Descriptor) -> Path:
+    """NOTE: what is empty needs no file: who copies a layout may have left it out (KServe's storage initializer does)."""
+    return blobs.path(descriptor.digest, descriptor.size) if descriptor.size else Path(os.devnull)
 
 
 def _check_size(path: Path, descriptor: Descriptor) -> None:

@@ -7,6 +7,7 @@
     models/<name>/deleted/<number>.json    that a version was deleted, signed; `deleted-through/`: all up to it
     models/<name>/contents/<digest>.json   which version a set of artifacts is (publishing.py)
     models/<name>/bundles/<number>.json    copies of signed indexes, for lists (bundles.py)
+    models/@generation.json                another text after each change, for readers to ask for (generation.py)
     audit/<day>/...                        who changed what, signed (audit.py)
     oci-layout, index.json                 the same as an OCI image layout with tags `<name>/<number>`
 
@@ -26,6 +27,7 @@ from typing import Any
 from shared_ir.artifact.audit import AuditLog, Change
 from shared_ir.artifact.blobs import StoreBlobs
 from shared_ir.artifact.bundles import Bundles
+from shared_ir.artifact.generation import tell_readers
 from shared_ir.artifact.host import best_for_host
 from shared_ir.artifact.labels import LabelRecords, Labels, Move, Order
 from shared_ir.artifact.layout import (
@@ -173,7 +175,8 @@ class ArtifactRepository:
             after = version.index.digest
             self.audit.write(Change("publish", by, name, version.number, after=after), self.signer)
         for label in labels:
-            self.set_label(name, label, version.number, asked, by)
+            self._set_label(name, label, version.number, asked, by)
+        tell_readers(self.store)
         return version
 
     def find_version(self, name: str, keys: Sequence[str]) -> Version | None:
@@ -252,6 +255,10 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND; CONFLICT, the label has another etag.
         """
+        self._set_label(name, label, number, asked, by, etag)
+        tell_readers(self.store)  # also where it stood there: who moved it may have ended before he could
+
+    def _set_label(self, name: str, label: str, number: int, asked: float | None, by: str, etag: str = "") -> None:
         version, order = self.version(name, number), Order(by, asked, etag)
         move = self._labels.put(name, check_label(label), version, self.signer, order)
         # who deletes it meanwhile looks for labels afterwards too
@@ -267,6 +274,7 @@ class ArtifactRepository:
             raise IngotError(ErrorCode.NOT_FOUND, f"model {name!r} has no label {label!r}", field="label")
         move = self._labels.put(name, label, None, self.signer, Order(by, etag=etag))
         self._log_move("delete-label", name, label, move, by)
+        tell_readers(self.store)
 
     # ---- out
 

@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 
 from shared_ir.artifact.audit import Change
+from shared_ir.artifact.generation import tell_readers
 from shared_ir.artifact.published import (
     Deletion,
     check_model_name,
@@ -46,6 +47,7 @@ def delete_version(repository: ArtifactRepository, name: str, number: int, by: s
     repository.store.delete(version_path(name, number))
     proven.remember_deletion(deletion)
     repository.bundles.change(name, {number: None})
+    tell_readers(repository.store)
     repository.audit.write(Change("delete-version", by, name, number, before=digest), repository.signer)
 
 
@@ -77,6 +79,7 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
     for kind in ("bundles", "contents"):
         for key in list(repository.store.keys(f"models/{name}/{kind}")):
             repository.store.delete(key)
+    tell_readers(repository.store)
     repository.audit.write(Change("delete-model", by, name, before=str(len(numbers))), repository.signer)
     return len(numbers)
 

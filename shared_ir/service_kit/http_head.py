@@ -20,6 +20,8 @@ _ONCE = frozenset({"host", "authorization", "origin", "content-encoding", "infer
 """Fields of which a second one would contradict the first."""
 _REQUEST = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])\r\n")
 _FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\r\n")
+_HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]{0,5})?")
+"""One host, perhaps none, and its port (RFC 9110, section 7.2)."""
 _ABSOLUTE = re.compile(r"https?://([^/?#]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
 
 
@@ -76,6 +78,10 @@ def read_head(stream: LineStream) -> Head | None:
     path, host = _origin_form(target.decode())
     if host is not None:
         fields["host"] = host
+    if not _HOST.fullmatch(fields.get("host", "")):
+        raise _refusal(
+            HTTPStatus.BAD_REQUEST, "the Host of the request is none", "a name or address, and its port", "host"
+        )
     options = fields.get("connection", "").lower()
     return Head(
         method.decode(), path, fields, "close" not in options and (not is_old or "keep-alive" in options), is_old

@@ -18,8 +18,27 @@ MOST_BODY = 64 * 1024
 Scrape = Callable[[str], tuple[bytes, str]]
 """From the ``Accept`` header to a page and its ``Content-Type``."""
 
-_SCRAPES = threading.BoundedSemaphore(4)
+_MOST_SCRAPES = 4
 """At once: a crowd of them would leave the interpreter to nobody else."""
+
+
+class Scrapes:
+    """Of one port: those of another one do not keep it from being scraped."""
+
+    def __init__(self, scrape: Scrape) -> None:
+        self._scrape = scrape
+        self._room = threading.BoundedSemaphore(_MOST_SCRAPES)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        """A page in the format that the ``Accept`` header asks for."""
+        if not self._room.acquire(blocking=False):
+            error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
+            return HttpResponse.failure(error, headers={"Connection": "close"})
+        try:
+            page, content_type = self._scrape(request.headers.get("accept", ""))
+            return HttpResponse(parts=(page,), headers={"Content-Type": content_type})
+        finally:
+            self._room.release()
 
 
 class MetricsApplication:
@@ -27,6 +46,7 @@ class MetricsApplication:
 
     def __init__(self, registry: CollectorRegistry, hosts: Hosts) -> None:
         self._registry = registry
+        self._scrapes = Scrapes(self._scrape)
         self._hosts = hosts
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
@@ -38,20 +58,8 @@ class MetricsApplication:
         """Nobody counts them."""
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return metrics_response(self._scrape, request)
+        return self._scrapes(request)
 
     def _scrape(self, accept: str) -> tuple[bytes, str]:
         encode, content_type = choose_encoder(accept)
         return encode(self._registry), content_type
-
-
-def metrics_response(scrape: Scrape, request: HttpRequest) -> HttpResponse:
-    """A page in the format that the ``Accept`` header asks for."""
-    if not _SCRAPES.acquire(blocking=False):
-        error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
-        return HttpResponse.failure(error, headers={"Connection": "close"})
-    try:
-        page, content_type = scrape(request.headers.get("accept", ""))
-        return HttpResponse(parts=(page,), headers={"Content-Type": content_type})
-    finally:
-        _SCRAPES.release()

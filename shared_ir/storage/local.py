@@ -5,7 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -96,8 +96,7 @@ class FileStore:
         if not is_regular(path):
             return None
         status = path.lstat()
-        tag = f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_size}"
-        return Identity(status.st_size, tag, status.st_mtime)
+        return Identity(status.st_size, _tag(status), status.st_mtime)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         for entry, key in _walk(self._path(prefix), prefix, after):
@@ -105,7 +104,7 @@ class FileStore:
                 status = entry.stat(follow_symlinks=False)
             except FileNotFoundError:  # deleted meanwhile
                 continue
-            yield ObjectInfo(key, status.st_size, status.st_mtime)
+            yield ObjectInfo(key, status.st_size, status.st_mtime, _tag(status))
 
     def keys(self, prefix: str, after: str = "") -> Iterator[str]:
         return (key for _, key in _walk(self._path(prefix), prefix, after))
@@ -133,6 +132,9 @@ class FileStore:
             raise too_large(key, limit, size)
         return self._path(key)
 
+    def holding(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
     def draft(self, key: str) -> Draft:
         return GrowingDraft(self._path(key), self._path, self._locked)
 
@@ -151,6 +153,10 @@ class FileStore:
             yield
         finally:
             os.close(descriptor)
+
+
+def _tag(status: os.stat_result) -> str:
+    return f"{status.st_ino}-{status.st_mtime_ns}-{status.st_ctime_ns}-{status.st_size}"
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:

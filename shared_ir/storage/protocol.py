@@ -20,11 +20,12 @@ _KEY = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9._@+=-]*(?:/[A-Za-z0-9_@+=-][A-Za-
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """``size`` in bytes, ``modified`` in seconds since the epoch."""
+    """``size`` in bytes, ``modified`` in seconds since the epoch. Who writes the object anew gives it another ``tag``."""
 
     key: str
     size: int
     modified: float
+    tag: str = ""
 
 
 @dataclass(frozen=True)
@@ -127,6 +128,9 @@ class ObjectStore(Protocol):
 
     def local_path(self, key: str, limit: int | None = None) -> Path:
         """A local file with the object; it must not be written. Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, as :meth:`get`."""
+
+    def holding(self) -> AbstractContextManager[None]:
+        """The local files that this thread is given until the end stay, though others need their room."""
 
 
 def check_key(key: str) -> str:

@@ -6,6 +6,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -25,12 +26,10 @@ from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import printable
 from shared_ir.service_kit.access.secret_files import SUFFIX, with_secret_files
-from shared_ir.storage.files import write_temporary
+from shared_ir.storage.cache import CACHE_LIMIT_BYTES, ObjectCache
 from shared_ir.storage.parts import PART_BYTES, PartsDraft
 from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo, check_key, not_found, too_large
 
-CACHE_LIMIT_BYTES = 20 * 1024**3
-"""Default size in bytes of the local copies of remote objects."""
 _PARTS_AT_ONCE = 2
 """Of an object that is put together from pieces: so many are in memory on their way."""
 
@@ -54,50 +53,6 @@ def _secrets() -> dict[str, str]:
     named = {name for name in SECRETS if name + SUFFIX in os.environ}
     found = with_secret_files(os.environ, named)
     return {name.lower(): found[name] for name in named}
-
-
-@dataclass(frozen=True)
-class ObjectCache:
-    """Local copies of remote objects, named by store, key and version. The least recently used go when it is full."""
-
-    directory: Path
-    limit: int = CACHE_LIMIT_BYTES
-
-    def path(self, name: str) -> Path:
-        return self.directory / name[:2] / name
-
-    def find(self, name: str) -> Path | None:
-        path = self.path(name)
-        if not path.is_file():
-            return None
-        os.utime(path)
-        return path
-
-    def add(self, name: str, chunks: Iterator[bytes]) -> Path:
-        path = self.path(name)
-        temporary = write_temporary(path, b"")
-        try:
-            with temporary.open("wb") as file:
-                for chunk in chunks:
-                    file.write(chunk)
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, path)
-        finally:
-            temporary.unlink(missing_ok=True)
-        self._evict(keep=path)
-        return path
-
-    def _evict(self, keep: Path) -> None:
-        """NOTE: a file that someone has mapped stays readable to them after it is unlinked."""
-        files = [(p.stat(), p) for p in self.directory.glob("*/*") if not p.name.startswith(".")]
-        total = sum(status.st_size for status, _ in files)
-        for status, path in sorted(files, key=lambda item: item[0].st_mtime):
-            if total <= self.limit:
-                return
-            if path != keep:
-                path.unlink(missing_ok=True)
-                total -= status.st_size
 
 
 class StoreLog:
@@ -208,8 +163,8 @@ class RemoteStore:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        modified = head["last_modified"].timestamp()
-        return Identity(int(head["size"]), f"{head['e_tag']}-{head['size']}-{modified}", modified)
+        size, modified = int(head["size"]), head["last_modified"].timestamp()
+        return Identity(size, _tag(head["e_tag"], size, modified), modified)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         pages = self._call(
@@ -217,7 +172,8 @@ class RemoteStore:
         )
         while page := self._call(prefix, next, pages, None):
             for item in sorted(page, key=lambda item: item["path"]):
-                yield ObjectInfo(item["path"], int(item["size"]), item["last_modified"].timestamp())
+                size, modified = int(item["size"]), item["last_modified"].timestamp()
+                yield ObjectInfo(item["path"], size, modified, _tag(item["e_tag"], size, modified))
 
     def keys(self, prefix: str, after: str = "") -> Iterator[str]:
         return (info.key for info in self.list(prefix, after))
@@ -256,6 +212,9 @@ class RemoteStore:
             raise too_large(key, limit, int(result.meta["size"]))
         return self._call(key, lambda: self.cache.add(name, (bytes(chunk) for chunk in result.stream())))
 
+    def holding(self) -> AbstractContextManager[None]:
+        return self.cache.holding()
+
     def draft(self, key: str) -> Draft:
         return PartsDraft(self, check_key(key))
 
@@ -276,3 +235,7 @@ class RemoteStore:
                 received=_REASONS.get(type(error), "no answer, or an error of its own"),
                 remedy="Try again; the log of the service says what the store answered.",
             ) from error
+
+
+def _tag(e_tag: str | None, size: int, modified: float) -> str:
+    return f"{e_tag}-{size}-{modified}"

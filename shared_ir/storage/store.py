@@ -9,17 +9,26 @@ from urllib.parse import unquote, urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
+from shared_ir.storage.cache import CACHE_LIMIT_BYTES
 from shared_ir.storage.faults import file_error
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.mark import Marks, StoreMark
 from shared_ir.storage.protocol import ObjectStore
 
 
-def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, *, begins: bool = True) -> ObjectStore:
+def open_store(
+    url: str,
+    cache: Path | None = None,
+    marks: Marks | None = None,
+    *,
+    begins: bool = True,
+    cache_bytes: int = CACHE_LIMIT_BYTES,
+) -> ObjectStore:
     """The store at ``url``: ``file:///data/store``, a plain path, ``s3://bucket/prefix``, ``gs://...`` or ``az://...``.
 
     Credentials and endpoint of remote stores come from the environment: ``AWS_ACCESS_KEY_ID``, ``AWS_ENDPOINT_URL``, ...
-    ``cache`` is where copies of remote objects are kept; by default under ``XDG_CACHE_HOME``. With ``marks`` a folder is refused, whenever
+    ``cache`` is where copies of remote objects are kept, by default under ``XDG_CACHE_HOME``, and ``cache_bytes`` what they may take (0: no
+    limit). With ``marks`` a folder is refused, whenever
     it is used, that is not the store that was seen before; where none was, one begins, unless ``begins`` is false.
 
     Raises:
@@ -44,7 +53,7 @@ def open_store(url: str, cache: Path | None = None, marks: Marks | None = None, 
         from shared_ir.storage.remote import RemoteStore
 
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingot" / "objects"
-    return RemoteStore.open(url, cache or default)
+    return RemoteStore.open(url, cache or default, cache_bytes)
 
 
 def _unusable(root: Path) -> IngotError | None:

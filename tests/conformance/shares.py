@@ -16,8 +16,8 @@ from ingot.conformance import KINDS, Result, load_cases, operators_of, run_cases
 SHARES = 24
 """Parts of the whole suite, each an item of its own; cases of one operator are in the same one."""
 
-PARTS = 3
-"""Of a share; the first of them has a case of every operator, and every third of those that have many."""
+PARTS = 5
+"""Of a share; the first of them has a case of every operator, and every fifth of those that have many."""
 
 FEWEST_CASES = 2000
 """The package has more: whoever loaded a selection of them before us would leave us with that."""

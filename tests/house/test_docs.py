@@ -15,7 +15,7 @@ from tests.house.test_imports import ROOT, C
 
 PAGES = sorted(
     path
-    for pattern in ("*.md", "docs/**/*.md", "bench/README.md", "deploy/*.md", "examples/**/*.md")
+    for pattern in ("*.md", "docs/**/*.md", "bench/README.md", "deploy/**/*.md", "examples/**/*.md")
     for path in ROOT.glob(pattern)
 )
 MAP = ROOT / "docs" / "architecture.md"

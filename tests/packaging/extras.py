@@ -18,7 +18,10 @@ SERVERS = ("health", "http2", "http_metrics", "rpc")
 SETTINGS = (
     "compiler_service.boundary",
     "compiler_service.settings",
+    "runtime_service.model_settings",
     "runtime_service.policies",
+    "runtime_service.readiness",
+    "runtime_service.splitting",
     "runtime_service.settings",
 )
 """What commands know of the services that they may start: the names of settings."""
@@ -77,6 +80,7 @@ MODULES: dict[str, str] = {
     "llvmlite": "llvmlite",
     "matplotlib": "matplotlib",
     "ml_dtypes": "ml-dtypes",
+    "mlperf_loadgen": "mlcommons-loadgen",
     "mpmath": "mpmath",
     "moto": "moto",
     "numpy": "numpy",

@@ -32,6 +32,7 @@ def test_bench(install: Install) -> None:
     assert "--models" in bench.check("python", "-m", "bench.peers", "--help", more=CHECKOUT)
 
 
+@pytest.mark.long  # whoever runs the default run has installed it
 def test_test(install: Install) -> None:
     """Every test can be imported; so can what generates the stubs."""
     test = install("test")

@@ -8,12 +8,28 @@ from pathlib import Path
 
 import pytest
 
+from runtime_service.model_settings import _LIMITS, ModelSettings
 from runtime_service.models.versions import threads_per_instance
 from runtime_service.policies import PolicyCatalogue, Selection, VersionPolicy
-from runtime_service.settings import _LIMITS, ModelSettings, Settings, variable
+from runtime_service.settings import Settings, variable
+from runtime_service.splitting import Share
 from shared_ir.errors import ErrorCode, IngotError
 
+WEIGHTS = (
+    "stable:",
+    "stable:x",
+    "stable:-1",
+    "all:3",
+    "stable+canary:5",
+    "stable:0",
+    "stable:1+stable:2",
+    "stable:1000001",
+)
 CATALOGUE = PolicyCatalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
+
+
+def split(*shares: tuple[str, int, int]) -> tuple[Share, ...]:
+    return tuple(Share(*share) for share in shares)
 
 
 @pytest.mark.parametrize(
@@ -26,6 +42,13 @@ CATALOGUE = PolicyCatalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
         ("latest:2", Selection((3, 7), 7, {"canary": 7})),
         ("1+3", Selection((1, 3), 1, {})),
         ("all", Selection((1, 2, 3, 7), 7, {"stable": 2, "canary": 7})),
+        (
+            "stable:95+canary:5",
+            Selection((2, 7), 2, {"stable": 2, "canary": 7}, split(("stable", 2, 95), ("canary", 7, 5))),
+        ),
+        ("stable:0+canary:1", Selection((2, 7), 2, {"stable": 2, "canary": 7}, split(("canary", 7, 1)))),
+        ("3:1+1:2+latest:2", Selection((1, 3, 7), 3, {"canary": 7}, split(("3", 3, 1), ("1", 1, 2)))),
+        ("stable:1+beta:1", Selection((2,), 2, {"stable": 2}, split(("stable", 2, 1), ("beta", 2, 1)))),
     ],
 )
 def test_policies_select(policy: str, expected: Selection) -> None:
@@ -41,7 +64,7 @@ def test_policies_that_find_nothing(policy: str) -> None:
     assert caught.value.code is ErrorCode.NOT_FOUND
 
 
-@pytest.mark.parametrize("policy", ["", "+", "Stable", "latest:0", "latest:", "stable+", "-1", "0", "a b"])
+@pytest.mark.parametrize("policy", ["", "+", "Stable", "latest:0", "latest:", "stable+", "-1", "0", "a b", *WEIGHTS])
 def test_policies_outside_the_grammar(policy: str) -> None:
     with pytest.raises(IngotError) as caught:
         VersionPolicy.parse(policy)
@@ -81,6 +104,10 @@ def test_loopback_by_default() -> None:
         ("tls_key", "/key.pem"),
         ("drain_timeout", "soon"),
         ("token", "  "),
+        ("preset", "speed"),
+        ("instances", "-1"),
+        ("cache_bytes", "-1"),
+        ("kept_threads", "-1"),
         ("shared_memory", "/"),
         ("shared_memory", "a/b"),
         ("shared_memory", "/dev/shm/ingot-"),
@@ -152,6 +179,11 @@ def test_models_file(tmp_path: Path) -> None:
         ('{"m": {"preferred_batch_sizes": 4}}', ": m: preferred_batch_sizes"),
         ('{"m": {"preferred_batch_sizes": [0]}}', ": m: preferred_batch_sizes"),
         ('{"m": {"preferred_batch_sizes": [4, "x"]}}', ": m: preferred_batch_sizes"),
+        ('{"m": {"preferred_batch_sizes": [65]}}', ": m: preferred_batch_sizes"),
+        ('{"m": {"preferred_batch_sizes": [8], "max_batch_size": 4}}', ": m: preferred_batch_sizes"),
+        ('{"m": {"policy": "stable:x"}}', ": m: policy"),
+        ('{"m": {"preset": "speed"}}', ": m: preset"),
+        ('{"m": {"preset": {}}}', ": m: preset"),
         ('{"m": {"priority_levels": 3}}', ": m: default_priority_level"),
         ('{"m": {"priority_levels": 3, "default_priority_level": 4}}', ": m: default_priority_level"),
         ('{"m": {"default_priority_level": 1}}', ": m: default_priority_level"),

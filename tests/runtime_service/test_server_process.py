@@ -31,8 +31,10 @@ ROOT = Path(__file__).parents[2]
 
 
 class Process:
-    def __init__(self, folder: Path, beside: Mapping[str, str] = MappingProxyType({}), **settings: str) -> None:
-        """``beside``: variables that are no settings of the runtime alone."""
+    def __init__(
+        self, folder: Path, beside: Mapping[str, str] = MappingProxyType({}), wait: bool = True, **settings: str
+    ) -> None:
+        """``beside``: variables that are no settings of the runtime alone; ``wait`` until it is ready."""
         self.folder = folder
         environment = {
             "PATH": os.environ["PATH"],
@@ -47,7 +49,8 @@ class Process:
         wait_until((folder / "addresses.json").exists, 20)
         self.addresses = json.loads((folder / "addresses.json").read_text())
         self.client = triton.InferenceServerClient(self.addresses["grpc"])
-        wait_until(self.client.is_server_ready)
+        if wait:
+            wait_until(self.client.is_server_ready)
 
     def infer(self, headers: dict[str, str] | None = None) -> float:
         x = triton.InferInput("x", [1, 4], "FP32")
@@ -68,7 +71,8 @@ class Process:
             return error.code
 
     def end(self) -> None:
-        (self.folder / "hold").unlink(missing_ok=True)
+        for name in ("hold", "loading"):
+            (self.folder / name).unlink(missing_ok=True)
         if self.process.poll() is None:
             self.process.kill()
         self.process.wait()
@@ -80,8 +84,8 @@ class Process:
 def start(tmp_path: Path) -> Iterator[Any]:
     started: list[Process] = []
 
-    def make(beside: Mapping[str, str] = MappingProxyType({}), **settings: str) -> Process:
-        started.append(Process(tmp_path, beside, **settings))
+    def make(beside: Mapping[str, str] = MappingProxyType({}), wait: bool = True, **settings: str) -> Process:
+        started.append(Process(tmp_path, beside, wait, **settings))
         return started[-1]
 
     yield make
@@ -95,6 +99,15 @@ def test_an_idle_server_exits_at_once(start: Any, number: signal.Signals) -> Non
     assert server.infer() == 2.0
     server.process.send_signal(number)
     assert server.process.wait(10) == 0  # much sooner than INGOT_RUNTIME_DRAIN_TIMEOUT
+
+
+@pytest.mark.parametrize("models", ["scale,second", "*@stable"])
+def test_a_server_that_is_loading_exits_at_once(start: Any, tmp_path: Path, models: str) -> None:
+    (tmp_path / "loading").touch()
+    server = start(wait=False, MODELS=models)
+    wait_until((tmp_path / "loads").exists)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == 0  # the load would never have ended
 
 
 def test_requests_in_flight_are_finished_and_new_ones_refused(start: Any, tmp_path: Path) -> None:

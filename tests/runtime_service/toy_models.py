@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from types import ModuleType
@@ -56,6 +56,9 @@ class ToyModel:
         first = next(iter(inputs.values()), None)
         self.runs.append(first.shape[0] if first is not None and first.ndim else 1)
         return self.function(inputs)
+
+    def rest(self) -> bool:
+        return True
 
     def close(self) -> None:
         assert not self.closed, "closed twice"
@@ -121,9 +124,10 @@ class ToySource:
         self.make.setdefault(name, {})[version] = make
         self.marks.setdefault(name, {}).update(dict.fromkeys(labels, version))
 
-    def models(self) -> tuple[str, ...]:
+    def changes(self, names: Collection[str] | None) -> frozenset[str]:
+        """Whatever there is: nobody tells a toy."""
         self._check()
-        return tuple(self.make)
+        return frozenset(self.make if names is None else names)
 
     def catalogue(self, name: str) -> PolicyCatalogue:
         self._check()
@@ -136,6 +140,9 @@ class ToySource:
         models = tuple(self.make[name][version]() for _ in range(instances))
         self.loaded += [(name, version, model) for model in models]
         return models
+
+    def trusted(self) -> frozenset[str]:
+        return frozenset()
 
     def revoked(self, name: str, version: int) -> bool:
         return False

@@ -1,6 +1,6 @@
 """A server process over toy models: ``python -m tests.runtime_service.toy_process FOLDER``, settings from the environment.
 
-``FOLDER/hold`` makes inferences block as long as it exists.
+``FOLDER/hold`` makes inferences block as long as it exists, ``FOLDER/loading`` loads.
 """
 
 from __future__ import annotations
@@ -24,6 +24,9 @@ def main(folder: Path) -> None:
     start_tracing("runtime")
 
     def make() -> ToyModel:
+        while (folder / "loading").exists():
+            (folder / "loads").touch()
+            time.sleep(0.01)
         model = scale_model()
 
         def function(inputs: Mapping[str, Array]) -> dict[str, Array]:
@@ -36,7 +39,8 @@ def main(folder: Path) -> None:
         return model
 
     source = ToySource()
-    source.publish("scale", 1, make, "stable")
+    for name in ("scale", "second"):
+        source.publish(name, 1, make, "stable")
     serve(RuntimeServer(Settings.from_environment(os.environ), source))
 
 

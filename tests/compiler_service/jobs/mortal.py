@@ -9,6 +9,7 @@ import json
 import threading
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,9 @@ class MortalStore:
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
         return self.own.list(prefix, after)
+
+    def holding(self) -> AbstractContextManager[None]:
+        return self.own.holding()
 
     def keys(self, prefix: str, after: str = "") -> Iterator[str]:
         return self.own.keys(prefix, after)

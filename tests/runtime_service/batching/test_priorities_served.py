@@ -12,6 +12,7 @@ import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
 from tritonclient.utils import InferenceServerException
 
+from shared_ir.errors import IngotError
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model, tensor, wait_until
 
 LEVELS = {"priority_levels": 2, "default_priority_level": 2, "preferred_batch_sizes": [2, 4], "max_batch_size": 8}
@@ -41,12 +42,12 @@ def test_clients_of_triton_name_priorities(tmp_path: Path, module: Any) -> None:
         client.close()
 
 
-def test_a_preferred_size_above_the_largest_is_a_reason_not_to_load(tmp_path: Path) -> None:
-    source = ToySource()
-    source.publish("m", 1, scale_model, "stable")
+def test_a_preferred_size_above_the_largest_is_a_reason_not_to_start(tmp_path: Path) -> None:
     file = tmp_path / "models.json"
     file.write_text(json.dumps({"m": {"preferred_batch_sizes": [16], "max_batch_size": 8}}))
-    with running_server(source, wait=False, models_file=str(file)) as server:
-        wait_until(lambda: any(s.reason for s in server.dataplane.repository_index()))
-        (status,) = server.dataplane.repository_index()
-        assert "preferred batch size" in status.reason
+    with (
+        pytest.raises(IngotError, match="at most max_batch_size, 8") as caught,
+        running_server(ToySource(), models_file=str(file)),
+    ):
+        pass
+    assert caught.value.field == f"{file}: m: preferred_batch_sizes"

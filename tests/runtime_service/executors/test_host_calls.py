@@ -122,6 +122,7 @@ def test_all_functions_are_tried_here() -> None:
     assert not set(LARGE) & MAKE_NOTHING
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "given"), CASES)
 def test_room_is_asked_for_before_things_are_made(name: str, given: Given) -> None:
     arguments, attributes = given

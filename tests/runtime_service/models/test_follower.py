@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
-from runtime_service.batching.messages import InferRequest, TensorData
+from runtime_service.batching.messages import InferRequest, Parameter, TensorData
+from runtime_service.batching.validation import split_key
 from runtime_service.dataplane import DataPlane
 from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.metrics import Metrics
@@ -24,6 +27,7 @@ from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.waiting import WouldWait
 from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, sample_of, scale_model, wait_until
 
 
@@ -40,13 +44,19 @@ class Service:
         self.follower = Follower(registry, loader, self.metrics, clock=lambda: self.now)
         self.follower.configure(made.model_settings())
         self.dataplane = DataPlane(
-            registry, self.follower, self.lifecycle, self.metrics, version="1", explicit_control=explicit
+            registry,
+            self.follower,
+            self.lifecycle,
+            self.metrics,
+            version="1",
+            explicit_control=explicit,
+            ready_rule=made.ready_rule(),
         )
 
-    def infer(self, model: str = "m", version: str = "", value: float = 1.0) -> tuple[float, str]:
+    def infer(self, model: str = "m", version: str = "", value: float = 1.0, key: Parameter = "") -> tuple[float, str]:
         """One value of the answer and the version that gave it."""
         x = TensorData("x", DType.FLOAT32, np.full((1, 4), value, np.float32))
-        response = self.dataplane.infer(InferRequest(model, (x,), version))
+        response = self.dataplane.infer(InferRequest(model, (x,), version, parameters={"split_key": key}))
         return float(response.outputs[0].array[0, 0]), response.model_version
 
     def index(self) -> list[tuple[str, int, str]]:
@@ -152,6 +162,32 @@ def test_the_old_version_stays_when_the_new_one_fails(source: ToySource) -> None
     assert service.infer() == (20.0, "2")
 
 
+def test_a_version_that_fails_after_one_that_was_settled_is_tried_again() -> None:
+    """By a source that tells of changes once, as a store does."""
+
+    class Telling(ToySource):
+        changed: frozenset[str] = frozenset({"m"})
+
+        def changes(self, names: object) -> frozenset[str]:
+            told, self.changed = self.changed, frozenset()
+            return told
+
+    source = Telling()
+    source.publish("m", 1, factor(10.0), "stable")
+    service = Service(source, models="m@stable")
+    for _ in range(3):
+        service.follower.reconcile()
+    source.publish("m", 2, broken, "stable")
+    source.changed = frozenset({"m"})
+    for attempt in (1, 2, 3):
+        service.follower.reconcile()
+        assert service.dataplane.repository_index()[1].attempts == attempt
+        service.now += 1000
+    source.publish("m", 2, factor(20.0))
+    service.follower.reconcile()
+    assert service.infer() == (20.0, "2")
+
+
 def test_an_unreachable_store_changes_nothing(source: ToySource) -> None:
     service = Service(source, models="m,*@stable")
     service.follower.reconcile()
@@ -159,7 +195,7 @@ def test_an_unreachable_store_changes_nothing(source: ToySource) -> None:
     service.follower.reconcile()
     assert service.infer() == (10.0, "1")
     assert service.dataplane.ready()
-    assert sample_of(service.metrics, "ingot_repository_poll_failure_total") == 2
+    assert sample_of(service.metrics, "ingot_repository_poll_failure_total") == 1
     source.down = False
     source.make["m"].clear()  # a store that has lost everything does not unload models either
     service.follower.reconcile()
@@ -273,6 +309,198 @@ def test_a_failed_load_request_leaves_no_trace(source: ToySource) -> None:
     assert service.code(lambda: service.infer("bad")) is ErrorCode.NOT_FOUND
 
 
+def test_a_refused_load_of_a_model_that_is_served_changes_nothing(source: ToySource) -> None:
+    source.publish("m", 2, factor(20.0))
+    source.publish("m", 3, broken)
+    service = Service(source, explicit=True, models="m@stable")
+    service.follower.reconcile()
+    for policy in ("9", "2+3", "beta", "%", "stable:1+3:1"):
+        with pytest.raises(IngotError):
+            service.dataplane.load("m", policy)
+        service.now += 1000
+        service.follower.reconcile()
+        assert service.infer() == (10.0, "1")
+        assert service.index() == [("m", 1, "READY")]
+        assert service.dataplane.model_config("m").policy == "stable"
+        assert service.dataplane.ready()
+    wait_until(lambda: all(model.closed for _, version, model in source.loaded if version == 2))
+    source.publish("m", 2, factor(20.0), "stable")
+    service.follower.reconcile()
+    assert service.infer() == (20.0, "2")  # the label is followed as before
+
+
+def test_a_policy_by_request_leaves_the_other_settings_of_the_model(source: ToySource, tmp_path: Path) -> None:
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({"m": {"policy": "stable", "max_batch_size": 8}}))
+    source.publish("m", 2, factor(20.0))
+    service = Service(source, explicit=True, models_file=str(file))
+    service.follower.reconcile()
+    service.dataplane.load("m", "2")
+    service.dataplane.unload("m")
+    service.dataplane.load("m")
+    config = service.dataplane.model_config("m")
+    assert (config.version, config.policy, config.options.max_batch_size) == (2, "2", 8)
+
+
+@pytest.mark.parametrize("models", ["*@stable", "m@stable", "*@stable,m@stable"])
+def test_an_unloaded_model_stays_so_until_it_is_loaded(source: ToySource, models: str) -> None:
+    source.publish("n", 1, factor(1.0), "stable")
+    service = Service(source, explicit=True, models=f"{models},n")
+    service.follower.reconcile()
+    service.dataplane.unload("m")
+    for version in (2, 3):
+        service.follower.reconcile()
+        assert service.code(service.infer) is ErrorCode.NOT_FOUND
+        assert service.dataplane.ready()
+        source.publish("m", version, factor(10.0 * version), "stable")
+    service.dataplane.load("m")
+    service.follower.reconcile()
+    assert service.infer() == (30.0, "3")
+    source.publish("m", 4, factor(40.0), "stable")
+    service.follower.reconcile()
+    assert service.infer() == (40.0, "4")
+
+
+def test_a_request_to_unload_does_not_wait_for_a_whole_pass(source: ToySource) -> None:
+    began, goes_on = threading.Event(), threading.Event()
+
+    def slow() -> ToyModel:
+        began.set()
+        assert goes_on.wait(10)
+        return scale_model()
+
+    for name in ("a", "b"):
+        source.publish(name, 1, slow, "stable")
+    service = Service(source, explicit=True, models="m,a,b")
+    following = threading.Thread(target=service.follower.reconcile)
+    following.start()
+    assert began.wait(10)
+    unloading = threading.Thread(target=service.dataplane.unload, args=("b",))
+    unloading.start()
+    wait_until(lambda: service.follower._turns._requests == 1)
+    goes_on.set()
+    unloading.join(10)
+    following.join(10)
+    assert [name for name, _, _ in source.loaded] == ["m", "a"]
+    assert service.index() == [("a", 1, "READY"), ("m", 1, "READY")]
+
+
+def test_one_publication_that_does_not_load_leaves_a_fleet_in_service(source: ToySource) -> None:
+    service = Service(source, models="*@stable")
+    service.follower.reconcile()
+    source.publish("bad", 1, broken, "stable")
+    service.follower.reconcile()
+    assert service.index() == [("bad", 1, "FAILED"), ("m", 1, "READY")]
+    assert service.dataplane.ready()
+    replicas = {rule: Service(source, models="*@stable", ready=rule) for rule in ("all", "any", "m", "bad", "none")}
+    for replica in replicas.values():
+        assert not replica.dataplane.ready()
+        replica.follower.reconcile()
+        assert replica.infer() == (10.0, "1")
+    assert {rule for rule, each in replicas.items() if each.dataplane.ready()} == {"any", "m", "none"}
+
+
+def test_a_fresh_install_is_ready_where_it_is_asked_to_be() -> None:
+    store = ToySource(down=True)
+    service = Service(store, models="*@stable", ready="none")
+    service.follower.reconcile()
+    assert not service.dataplane.ready()  # nobody knows whether there are models
+    store.down = False
+    service.follower.reconcile()
+    assert service.dataplane.ready()
+
+
+def test_a_split_by_weight(source: ToySource) -> None:
+    source.publish("m", 2, factor(20.0), "canary")
+    service = Service(source, models="m@stable:50+canary:50")
+    service.follower.reconcile()
+
+    def versions(key: str | int) -> set[str]:
+        return {service.infer(key=key)[1] for _ in range(5)}
+
+    keys: list[str | int] = [*(f"user-{n}" for n in range(40)), 7]
+    by_key = {key: versions(key) for key in keys}
+    assert all(len(found) == 1 for found in by_key.values())
+    assert set.union(*by_key.values()) == {"1", "2"}
+    assert {service.infer()[1] for _ in range(60)} == {"1", "2"}
+    assert service.infer(version="stable", key="user-1")[1] == "1"
+    assert service.dataplane.model_config("m").version == 1
+    for odd in (1.5, True, 1 << 70, "x" * 1025):
+        assert service.code(partial(service.infer, key=odd)) is ErrorCode.INVALID_ARGUMENT
+
+    def shares() -> dict[tuple[str, str], float]:
+        families = text_string_to_metric_families(service.metrics.scrape()[0].decode())
+        found = [sample for family in families if family.name == "ingot_model_share" for sample in family.samples]
+        return {(sample.labels["label"], sample.labels["version"]): sample.value for sample in found}
+
+    assert shares() == {("stable", "1"): 0.5, ("canary", "2"): 0.5}
+    of_canary = [key for key, found in by_key.items() if found == {"2"}]
+    source.publish("m", 3, broken, "canary")
+    service.follower.reconcile()
+    assert all(versions(key) == {"2"} for key in of_canary)  # the old canary stays, with its keys
+    source.publish("m", 3, factor(30.0), "canary")
+    service.now += 10
+    service.follower.reconcile()
+    assert all(versions(key) == {"3"} for key in of_canary)
+    assert shares() == {("stable", "1"): 0.5, ("canary", "3"): 0.5}
+    del source.marks["m"]["canary"]
+    service.follower.reconcile()
+    assert all(versions(key) == {"1"} for key in of_canary)
+    service.follower.close()
+    assert shares() == {}
+
+
+def test_a_request_without_a_key_is_drawn_once(source: ToySource) -> None:
+    """Not when it is tried without waiting, and again when it waits: those whose version is busy would be drawn twice."""
+    source.publish("m", 2, factor(20.0), "canary")
+    service = Service(source, models="m@stable:1+canary:1")
+    service.follower.reconcile()
+    x = TensorData("x", DType.FLOAT32, np.ones((1, 4), np.float32))
+    for key, version in (("", ""), ("user-1", ""), ("", "stable")):
+        request = InferRequest("m", (x,), version, split_key=key, waits=False)
+        if key or version:
+            assert service.dataplane.infer(request).model_version in ("1", "2")
+            continue
+        with pytest.raises(WouldWait):
+            service.dataplane.infer(request)
+
+
+def test_both_sides_of_a_split_are_counted(source: ToySource) -> None:
+    def failing() -> ToyModel:
+        made, warm = scale_model(), iter(range(6))
+
+        def function(inputs: Mapping[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarray[Any, Any]]:
+            if next(warm, None) is None:
+                raise IngotError(ErrorCode.INTERNAL, "no")
+            return {"y": inputs["x"]}
+
+        made.function = function
+        return made
+
+    source.publish("m", 2, failing, "canary")
+    service = Service(source, models="m@stable:3+canary:1")
+    service.follower.reconcile()
+    wanted = Counter[str]()
+    for number in range(80):
+        try:
+            wanted[service.infer(key=f"k{number}")[1]] += 1
+        except IngotError:
+            wanted["failed"] += 1
+    value = partial(sample_of, service.metrics, model="m")
+    assert value("ingot_inference_request_success_total", version="1") == wanted["1"] > 40
+    failed = value("ingot_inference_request_failure_total", version="2", reason="INTERNAL")
+    assert failed == wanted["failed"] > 5
+
+
+def test_a_request_has_a_key_of_its_parameter_its_head_or_its_sequence() -> None:
+    first, second, other = (InferRequest("m", (), parameters={"sequence_id": number}, peer="p") for number in (1, 1, 2))
+    assert split_key(first) == split_key(second) != split_key(other)
+    assert split_key(first) != split_key(replace(first, peer="q"))  # who calls his sequence the same
+    assert split_key(replace(first, split_key="head")) == "head"
+    assert split_key(replace(first, split_key="head", parameters={"split_key": "said"})) == "said"
+    assert split_key(InferRequest("m", ())) == ""
+
+
 def test_clients_may_not_load_unless_told_so(source: ToySource) -> None:
     service = Service(source, models="m")
     assert service.code(lambda: service.dataplane.load("m")) is ErrorCode.INVALID_ARGUMENT
@@ -292,12 +520,55 @@ def test_an_unexpected_error_while_loading_is_a_state(source: ToySource) -> None
     assert "surprise" not in status.reason  # it may name what is no business of clients
 
 
+@pytest.mark.parametrize("method", ["changes", "catalogue"])
+def test_an_unexpected_error_of_the_store_does_not_end_the_following(
+    source: ToySource, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    service = Service(source, models="*@stable,m")
+    service.follower.reconcile()
+    source.publish("m", 2, factor(20.0), "stable")
+    source.publish("n", 1, factor(3.0), "stable")
+
+    def surprising(name: object) -> None:
+        raise PermissionError(13, "nobody may look here")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(source, method, surprising)
+        service.follower.reconcile()
+    assert service.infer() == (10.0, "1")
+    service.follower.reconcile()
+    assert service.infer() == (20.0, "2")
+    assert service.infer("n") == (3.0, "1")
+
+
 def test_instances_are_loaded_and_all_closed(source: ToySource) -> None:
     service = Service(source, models="m", instances=3, cores=4)
     service.follower.reconcile()
     assert service.dataplane.model_config("m").instances == 3
     service.follower.close()
     assert [model.closed for _, _, model in source.loaded] == [True] * 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "model", "expected"),
+    [
+        ({}, {}, (1, 6)),
+        ({"preset": "throughput"}, {}, (6, 1)),
+        ({"preset": "throughput", "instances": 2}, {}, (2, 3)),
+        ({"instances": 2}, {"preset": "throughput"}, (6, 1)),
+        ({"preset": "throughput"}, {"preset": "latency"}, (1, 6)),
+        ({}, {"preset": "throughput", "instances": 3}, (3, 2)),
+    ],
+)
+def test_presets(
+    source: ToySource, tmp_path: Path, settings: dict[str, Any], model: dict[str, Any], expected: tuple[int, int]
+) -> None:
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({"m": model}))
+    service = Service(source, models_file=str(file), cores=6, **settings)
+    service.follower.reconcile()
+    config = service.dataplane.model_config("m")
+    assert (config.instances, config.options.resources.threads) == expected
 
 
 def test_models_whose_rows_depend_on_each_other_are_not_batched(source: ToySource) -> None:

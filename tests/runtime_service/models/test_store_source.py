@@ -70,14 +70,14 @@ def test_published_versions_are_served_and_labels_followed(publisher: Publisher)
 
 def test_catalogue(publisher: Publisher) -> None:
     source = publisher.source()
-    assert source.models() == ()
+    assert source.changes(None) == frozenset()
     for name in ("toy", "../escape"):
         with pytest.raises(IngotError) as caught:
             source.catalogue(name)
         assert caught.value.code in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_ARGUMENT)
     publisher.publish(b"\x01", "stable")
     publisher.publish(b"\x02")
-    assert source.models() == ("toy",)
+    assert source.changes(None) == {"toy"}
     assert source.catalogue("toy") == PolicyCatalogue((1, 2), {"stable": 1})
 
 

@@ -97,6 +97,7 @@ def allowed(act: Act, repository: ArtifactRepository, where: tuple[str, str, int
             raise AssertionError(f"{where}: {error}") from error
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kept", [True, False], ids=["processes", "threads"])
 @pytest.mark.parametrize("other", CHANGES)
 @pytest.mark.parametrize("own", [*READS, *CHANGES])

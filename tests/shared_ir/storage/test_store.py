@@ -13,10 +13,11 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 
+from shared_ir.artifact.generation import GENERATION, generation, tell_readers
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.protocol import ObjectStore
-from shared_ir.storage.remote import ObjectCache, RemoteStore
+from shared_ir.storage.remote import RemoteStore
 from shared_ir.storage.store import open_store
 
 
@@ -121,6 +122,45 @@ def test_keys_cannot_leave_the_store(store: ObjectStore, key: str) -> None:
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
+def test_who_writes_an_object_anew_gives_it_another_tag_in_lists(store: ObjectStore) -> None:
+    def tags() -> dict[str, str]:
+        return {info.key: info.tag for info in store.list("t")}
+
+    store.put("t/a", b"1")
+    store.put("t/b/c", b"1")
+    before = tags()
+    assert before.keys() == {"t/a", "t/b/c"}
+    assert all(before.values())
+    assert tags() == before
+    store.put("t/a", b"2")  # of the same size, and perhaps in the same second
+    assert tags()["t/a"] != before["t/a"]
+    assert tags()["t/b/c"] == before["t/b/c"]
+
+
+def test_a_change_is_told_to_readers(store: ObjectStore) -> None:
+    assert generation(store) == ""
+    seen = set()
+    for _ in range(3):
+        tell_readers(store)
+        seen.add(generation(store))
+        assert generation(store) in seen
+    assert len(seen) == 3
+    with store.holding():
+        assert store.local_path(GENERATION).read_bytes() == store.get(GENERATION)
+
+
+def test_who_cannot_tell_readers_goes_on(tmp_path: Path) -> None:
+    """What he has changed is changed; they look once in a while."""
+    refuses = FileStore(tmp_path)
+
+    def put(key: str, data: object) -> None:
+        raise IngotError(ErrorCode.UNAVAILABLE, "the store refuses it")
+
+    object.__setattr__(refuses, "put", put)
+    tell_readers(refuses)
+    assert generation(refuses) == ""
+
+
 def test_links_and_pipes_are_no_objects(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("of somebody else")
     store = FileStore(tmp_path / "store")
@@ -161,16 +201,6 @@ def test_the_cache_is_bounded(bucket: str, tmp_path: Path) -> None:
     kept = [p for p in (tmp_path / "cache").glob("*/*") if p.is_file()]
     assert sum(p.stat().st_size for p in kept) <= 2500
     assert store.local_path("x0").read_bytes() == bytes([0]) * 1000
-
-
-def test_a_broken_download_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
-    def chunks() -> Iterator[bytes]:
-        yield b"half"
-        raise OSError("connection lost")
-
-    with pytest.raises(OSError, match="connection lost"):
-        ObjectCache(tmp_path).add("ab" * 32, chunks())
-    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
 
 
 def test_an_unreachable_store_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

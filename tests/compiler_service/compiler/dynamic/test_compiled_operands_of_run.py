@@ -203,6 +203,7 @@ CASES = (
 )
 
 
+@pytest.mark.sampled
 @check_cases(CASES)
 def test_equals_onnxruntime(case: Any, opt_level: int) -> None:
     proto, requests = case()

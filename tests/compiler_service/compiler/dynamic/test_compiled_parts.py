@@ -196,6 +196,7 @@ def parts_read_by_control_flow() -> Case:
     return net.model((1, 16, 5, 5), (last, [None] * 4), (chosen, [None] * 4)), _pictures((1, 16, 5, 5))
 
 
+@pytest.mark.sampled
 @check_cases(
     [
         static_dense_block,

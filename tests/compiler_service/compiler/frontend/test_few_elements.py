@@ -156,6 +156,7 @@ def test_every_operator_of_the_table_has_an_example() -> None:
     assert set(EXAMPLES) == set(FEW)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", FEW)
 def test_the_run_checks_the_extent(name: str) -> None:
     """Too few and too many are the caller's fault, of that node; as many as there must be give what they always give."""

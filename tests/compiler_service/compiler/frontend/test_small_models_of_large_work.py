@@ -150,6 +150,7 @@ MODELS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(MODELS))
 def test_it_ends_soon_and_takes_little(name: str) -> None:

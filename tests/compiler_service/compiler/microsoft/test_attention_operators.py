@@ -113,6 +113,7 @@ def grouped(new: int, before: int, kv: int = 2, **attributes: Any) -> None:
     check("GroupQueryAttention", inputs, outputs=3, num_heads=N, kv_num_heads=kv, **attributes)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "attributes",
     [

@@ -73,6 +73,7 @@ def test_rows_that_are_cut_into_tasks_have_a_tail() -> None:
     check(output, {}, AVX512, frozenset(), after_passes=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize(("columns", "depth"), [(48, 32), (40, 24), (37, 16), (64, 12), (130, 7)])
 def test_weights_of_the_run_are_turned_in_squares(columns: int, depth: int, target: str) -> None:

@@ -60,6 +60,7 @@ def test_steps_beyond_the_extent(step: int, opt_level: int) -> None:
     assert ran(model, opt_level, x=x).tolist() == x[:, first:last:step].tolist()
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("extent", [0, 1, 4, 5, 6])
 def test_bounds_and_steps_are_those_of_python(extent: int) -> None:
     extents: tuple[Dim, ...] = (extent, symbol("n"))

@@ -71,6 +71,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize(("body", "numbers", "message"), every(REFUSED, quick=REFUSED[::3]))
 def test_numbers_beyond(body: str, numbers: tuple[int, ...], message: str, opt_level: int) -> None:
@@ -128,6 +129,7 @@ RULED_OUT: tuple[tuple[str, dict[str, Array], str], ...] = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize(("body", "feeds", "message"), RULED_OUT)
 def test_values_that_operators_rule_out(body: str, feeds: dict[str, Array], message: str, opt_level: int) -> None:
@@ -136,6 +138,7 @@ def test_values_that_operators_rule_out(body: str, feeds: dict[str, Array], mess
     assert error.value.code is ErrorCode.INVALID_ARGUMENT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize("image", [-1.0, 1.0, 7.0])
 def test_images_beyond_the_batch(image: float, opt_level: int) -> None:

@@ -41,6 +41,7 @@ def _last(x: Array, best: Any) -> Array:
     return positions
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize("kind", [np.float32, pytest.param(np.float64, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("rows", [ROWS, WIDE], ids=["narrow", "wide"])
