@@ -108,7 +108,7 @@ class Endpoint(asyncio.Protocol):
         finally:
             self._is_receiving = False
         self._flush()
-        if not is_done:
+        if not is_done and not self._transport.is_closing():
             self._is_behind = True
             self._transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._go_on)

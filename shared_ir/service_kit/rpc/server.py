@@ -26,6 +26,7 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import ReflectionServicer
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
+from shared_ir.service_kit.handler import refusing
 from shared_ir.service_kit.lanes import Call, Lane, Stage, name_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.rpc.answers import Answers, crowded
@@ -34,6 +35,7 @@ from shared_ir.service_kit.rpc.endpoint import Endpoint
 from shared_ir.service_kit.rpc.listening import listening
 from shared_ir.service_kit.rpc.method import Method
 from shared_ir.service_kit.rpc.request_head import RequestHead
+from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
@@ -150,7 +152,11 @@ class RpcServer:
         self._endpoints.discard(endpoint)
 
     def begin(self, endpoint: Endpoint, stream: int, head: RequestHead) -> RpcCall | None:
-        handler = self._find(Details(head.path, head.metadata))
+        try:
+            handler = self._find(Details(head.path, head.metadata))
+        except Exception as error:  # of an interceptor; it is no matter of other calls of the connection
+            _LOG.exception("a call could not be let in")
+            handler = refusing(internal(error))
         if handler is None:
             return None
         method = self._method(head.path, handler)

@@ -485,6 +485,20 @@ def test_what_fails_after_a_call_harms_no_other(running: Running, channel: grpc.
     until(lambda: not running.server._calls and not running.room.held)
 
 
+def test_an_interceptor_that_fails_ends_its_call_alone(
+    running: Running, channel: grpc.Channel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waiting = unary(channel, "Wait").future(Bytes(value=b"x"), timeout=10)
+    until(lambda: running.server._calls)
+    with monkeypatch.context() as patch:
+        patch.setattr(running.server, "_find", lambda details: 1 // 0)
+        with pytest.raises(grpc.RpcError) as caught:
+            unary(channel, "Echo")(Bytes(), timeout=10)
+    assert caught.value.code() is grpc.StatusCode.INTERNAL
+    running.service.gate.set()
+    assert waiting.result().value == b"x"
+
+
 def test_a_quick_call_that_finds_no_room_goes_where_it_may_wait(running: Running, channel: grpc.Channel) -> None:
     asked: list[str] = []
     victim = running.room.enter("another", lambda: asked.append(threading.current_thread().name))
