@@ -9,9 +9,12 @@ from __future__ import annotations
 import threading
 
 MOST_MESSAGE_BYTES = 64 * 1024
-_QUICK_SECONDS, _SLOW_SECONDS = 200e-6, 1e-3
+_QUICK_SECONDS, _SLOW_SECONDS, _LONG_SECONDS = 200e-6, 1e-3, 20e-3
 _ENOUGH, _MOST = 4, 8
 """Points that make a size of messages quick, and that it has at most: a quick run gives one, another takes one, a slow one two."""
+_LEAST = -50
+"""After a long run. One size of messages may have several shapes of tensors, of which one is quick and another is not: who sends them in
+turns keeps others waiting for one run in fifty at most."""
 _MOST_KEPT = 4096
 
 
@@ -31,8 +34,16 @@ class Quick:
         points = self._points.get(key, 0)
         if seconds < _QUICK_SECONDS and points == _MOST:
             return
-        change = 1 if seconds < _QUICK_SECONDS else -1 if seconds < _SLOW_SECONDS else -2
         with self._lock:
             if len(self._points) >= _MOST_KEPT and key not in self._points:
                 self._points.clear()
-            self._points[key] = max(0, min(_MOST, points + change))
+            self._points[key] = _after(points, seconds)
+
+
+def _after(points: int, seconds: float) -> int:
+    """What ``points`` become by a run."""
+    if seconds < _QUICK_SECONDS:
+        return min(_MOST, points + 1)
+    if seconds >= _LONG_SECONDS:
+        return _LEAST
+    return points if points <= 0 else max(0, points - (1 if seconds < _SLOW_SECONDS else 2))

@@ -59,12 +59,10 @@ class Room:
             if self._fits(guest, count):
                 self._add(guest, count)
                 return
-        if wait and not guest.waits:
-            raise WouldWait
         while (victim := self._victim(guest, count)) is not None:
             victim.evict()
             with self._changed:
-                if self._changed.wait_for(lambda: self._fits(guest, count), wait):
+                if self._changed.wait_for(lambda: self._fits(guest, count), wait if guest.waits else 0.0):
                     self._add(guest, count)
                     return
         raise IngotError(
@@ -78,6 +76,10 @@ class Room:
         with self._changed:
             self._add(guest, -count)
             self._changed.notify_all()
+
+    def _has(self, guest: Guest, count: int) -> bool:
+        with self._changed:
+            return self._fits(guest, count)
 
     def _fits(self, guest: Guest, count: int) -> bool:
         """NOTE: shares are for peers with several requests; one alone is bounded by what a request may be."""
@@ -117,7 +119,7 @@ class Room:
 
 class Guest:
     """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room; ``waits`` is
-    whether it may itself wait for others who have to go; it ends with WouldWait where it had to and may not."""
+    whether it may itself wait for others who have to go."""
 
     __slots__ = ("_charged", "_evict", "_grown", "_room", "evicted", "held", "peer", "waits", "waits_since")
 
@@ -132,9 +134,12 @@ class Guest:
         self.evicted = False
 
     def take(self, count: int) -> None:
-        """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more."""
-        if count >= SMALL_BYTES:
-            self._room._take(self, count)
+        """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more; WouldWait, it does not wait for any."""
+        if count < SMALL_BYTES:
+            return
+        if not (self.waits or self._room._has(self, count)):
+            raise WouldWait
+        self._room._take(self, count)
 
     def take_at_once(self, count: int) -> None:
         """As :meth:`take`, without waiting for who has to go: he may have gone when the same is asked again."""

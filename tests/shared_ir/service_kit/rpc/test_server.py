@@ -438,7 +438,7 @@ def test_idle_connections_of_one_peer_make_room_for_others(monkeypatch: pytest.M
         crowd = [Caller(running.port) for _ in range(8)]
         with pytest.raises((AssertionError, ConnectionError)):
             Caller(running.port, source="127.0.0.2")
-        until(lambda: len(running.server._endpoints) == 0)
+        until(lambda: len(running.server._endpoints) < 8)
         other = Caller(running.port, source="127.0.0.2")
         mine = other.call("/s/Echo", b"x")
         assert status(other.events(StreamEnded, mine), mine) == "0"
