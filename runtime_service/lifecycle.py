@@ -28,7 +28,8 @@ class Lifecycle:
 
     def __init__(self, max_in_flight: int) -> None:
         self._max_in_flight = max_in_flight
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._phase = Phase.SERVING
         self._in_flight = 0
         self._by_peer: Counter[str] = Counter()
@@ -51,23 +52,24 @@ class Lifecycle:
         Raises:
             IngotError: UNAVAILABLE when draining, RESOURCE_EXHAUSTED when too many are in flight.
         """
-        with self._changed:
+        with self._lock:
             self._require_room(peer)
             self._in_flight += 1
             self._by_peer[peer] += 1
 
     def end(self, peer: str) -> None:
         """It is over."""
-        with self._changed:
+        with self._lock:
             self._in_flight -= 1
             self._by_peer[peer] -= 1
             if not self._by_peer[peer]:
                 del self._by_peer[peer]
-            self._changed.notify_all()
+            if not self._in_flight:
+                self._changed.notify_all()
 
     def check(self, peer: str = "") -> None:
         """Raises as :meth:`begin`, and holds nothing."""
-        with self._changed:
+        with self._lock:
             self._require_room(peer)
 
     def _require_room(self, peer: str) -> None:
@@ -90,13 +92,13 @@ class Lifecycle:
         )
 
     def enter(self, phase: Phase) -> None:
-        with self._changed:
+        with self._lock:
             self._phase = phase
             self._changed.notify_all()
 
     def wait_idle(self, timeout: float) -> bool:
         """Wait at most ``timeout`` seconds until nothing is in flight; whether that came to be."""
-        with self._changed:
+        with self._lock:
             return self._changed.wait_for(lambda: self._in_flight == 0, timeout)
 
 

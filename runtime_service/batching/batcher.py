@@ -52,7 +52,8 @@ class Batcher:
         self._watch = watch
         self._observer = observer
         self._clock = clock
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._waiting = Waiting(options.max_batch_size)
         self._forming = Forming(options)
         self._leader: Work | None = None
@@ -95,7 +96,7 @@ class Batcher:
 
     def close(self) -> None:
         """Finish what waits, refuse what comes."""
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._changed.notify_all()
             while self._waiting or len(self._idle) < self._instances:
@@ -104,7 +105,7 @@ class Batcher:
     @property
     def oldest_wait(self) -> float:
         """Age of the oldest waiting request in seconds; 0 when none waits."""
-        with self._changed:
+        with self._lock:
             oldest = self._waiting.oldest
         return 0.0 if oldest is None else self._clock() - oldest
 
@@ -132,7 +133,7 @@ class Batcher:
 
     def _enter(self, work: Work, waits: bool) -> Runner | None:
         """Take an instance for ``work``, or queue it where it ``waits``."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 raise IngotError(
                     ErrorCode.UNAVAILABLE, "this version of the model is being unloaded", remedy="Send it again."
@@ -182,7 +183,7 @@ class Batcher:
     def _turn_away(self, work: Work) -> None:
         """Forget ``work`` if nobody wants it any more."""
         if (unwanted := work.unwanted(self._clock())) is not None:
-            with self._changed:
+            with self._lock:
                 self._leave(work, unwanted)
             work.wake()
 
@@ -205,7 +206,7 @@ class Batcher:
 
     def _lead(self, work: Work) -> None:
         """Form the next batch and run it, unless another request has come to the head of the queue."""
-        with self._changed:
+        with self._lock:
             release = self._release(work)
             if release is None:
                 return
@@ -248,7 +249,7 @@ class Batcher:
             now = self._clock()
             outcomes = outcomes or [_shut_down() for _ in pieces]
             answered = sum(outcome is not None for outcome in outcomes)
-            with self._changed:
+            with self._lock:
                 self._idle.append(runner)
                 for piece, outcome in zip(pieces, outcomes, strict=True):
                     self._conclude(piece.work, outcome, now)

@@ -61,6 +61,8 @@ def step_of(request: InferRequest) -> Step | None:
     Raises:
         IngotError: INVALID_ARGUMENT, its parameters are malformed, or name no sequence.
     """
+    if not request.parameters:
+        return None
     name = request.parameters.get("sequence_id", 0)
     starts, ends = (request.parameters.get(f"sequence_{edge}", False) for edge in ("start", "end"))
     well_named = isinstance(name, int | str) and not isinstance(name, bool) and len(str(name)) <= _MOST_CHARACTERS

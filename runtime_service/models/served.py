@@ -82,7 +82,8 @@ class ServedModel:
         self.sequences = sequences
         self._instances = tuple(instances)
         self._batcher = Batcher(instances, options, observer)
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
         self._holders = 0
         self._is_closed = False
         self._budget = budget or ThreadBudget()
@@ -147,13 +148,14 @@ class ServedModel:
 
     def acquire(self) -> None:
         """Keep the version open until :meth:`release`."""
-        with self._changed:
+        with self._lock:
             self._holders += 1
 
     def release(self) -> None:
-        with self._changed:
+        with self._lock:
             self._holders -= 1
-            self._changed.notify_all()
+            if not self._holders:
+                self._changed.notify_all()
 
     def held(self) -> _Held:
         """For a version that was acquired: release it at the end."""
@@ -161,7 +163,7 @@ class ServedModel:
 
     def close(self) -> None:
         """Wait for the requests in flight, then free everything. Call it once, after the last :meth:`acquire`."""
-        with self._changed:
+        with self._lock:
             self._changed.wait_for(lambda: self._holders == 0)
         self._batcher.close()
         self._is_closed = True
