@@ -86,7 +86,7 @@ class RpcServer:
         self._methods: dict[str, Method] = {}
         self._find = self._chained(interceptors)
         self._endpoints: set[Endpoint] = set()
-        self._most_connections = min(_MOST_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
+        self._most_connections = _most_connections()
         self._calls: set[RpcCall] = set()
         self._by_peer: Counter[str] = Counter()
         self._lock = threading.Lock()
@@ -347,6 +347,11 @@ class RpcServer:
             self._loop.call_later(_SHORT_LOOK_SECONDS, self._await_written, deadline)
         else:
             self._loop.call_later(_SHORT_LOOK_SECONDS, self._loop.stop)
+
+
+def _most_connections() -> int:
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    return _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // 2)
 
 
 def _cancel(calls: Iterable[Call]) -> None:

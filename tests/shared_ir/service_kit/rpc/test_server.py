@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import socket
 import threading
 import time
@@ -444,6 +445,12 @@ def test_idle_connections_of_one_peer_make_room_for_others(monkeypatch: pytest.M
         assert status(other.events(StreamEnded, mine), mine) == "0"
         for each in crowd:
             each.socket.close()
+
+
+@pytest.mark.parametrize(("files", "most"), [(resource.RLIM_INFINITY, 16_384), (1024, 512), (1 << 20, 16_384)])
+def test_connections_leave_files_to_others(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
+    monkeypatch.setattr(resource, "getrlimit", lambda kind: (files, files))
+    assert RpcServer(lambda method: Lane("calls", 1), Room(1), 1)._most_connections == most
 
 
 def test_who_asks_for_what_there_is_not_may_not_go_on_for_ever(running: Running) -> None:
