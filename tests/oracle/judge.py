@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -74,11 +74,10 @@ def judge(case: Case) -> Verdict:
 
 def _judge_level(case: Case, level: int, opinions: Sequence[dict[str, Answer]], verdict: Verdict) -> None:
     where = f"level {level}"
-    wanted = verdict.answered > 0
     try:
         artifact = _compiled(case, level)
     except IngotError as error:
-        _refusal(case, error, where, wanted, verdict)
+        _refusal(case, error, where, set().union(*map(_answering, opinions)), verdict)
         return
     except Exception as error:  # whatever leaves the compiler beside its own errors is what is looked for
         verdict.findings.append(Finding("fault", where, f"{type(error).__name__}: {error}"))
@@ -102,7 +101,7 @@ def _judge_calls(
                 results = model.run(case.laid_out(run))
                 own = [np.asarray(results[spec.name]) for spec in model.outputs]
             except IngotError as error:
-                _refusal(case, error, spot, any(a is not None for a in opinion.values()), verdict)
+                _refusal(case, error, spot, _answering(opinion), verdict)
             except Exception as error:
                 verdict.findings.append(Finding("fault", spot, f"{type(error).__name__}: {error}"))
             else:
@@ -126,11 +125,17 @@ def _compare(case: Case, own: list[Array], opinion: dict[str, Answer], where: st
     verdict.findings.append(Finding(kind, where, detail))
 
 
-def _refusal(case: Case, error: IngotError, where: str, wanted: bool, verdict: Verdict) -> None:
+def _answering(opinion: Mapping[str, Answer]) -> set[str]:
+    """The oracles that do not refuse a run."""
+    return {name for name, answer in opinion.items() if answer is not None}
+
+
+def _refusal(case: Case, error: IngotError, where: str, answering: set[str], verdict: Verdict) -> None:
+    """``answering`` are the oracles that do not refuse."""
     if error.code in FAULTS:
         verdict.findings.append(Finding("fault", where, f"{error.code}: {error}"))
-    elif wanted:
-        limit = limit_of(error, case.model)
+    elif answering:
+        limit = limit_of(error, case.model, {REFERENCE, RUNTIME} - answering)
         if limit:
             verdict.refusals.append(limit)
         else:

@@ -91,6 +91,10 @@ def test_only_stated_limits_excuse_a_refusal() -> None:
         limit_of(IngotError(ErrorCode.INVALID_ARGUMENT, "node 'y': a must be b; expected 0, received 4."), model)
         is None
     )
+    unfit = IngotError(ErrorCode.INVALID_ARGUMENT, "node 'y': n must be 1 or 2; expected 2, received 3.")
+    assert limit_of(unfit, model) is None
+    assert limit_of(unfit, model, {"ONNX Runtime"}) is None
+    assert limit_of(unfit, model, {"onnx.reference"})
 
 
 @pytest.mark.parametrize("rest", [(), (4,), (-1,)])

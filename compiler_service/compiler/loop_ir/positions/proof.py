@@ -58,7 +58,7 @@ from shared_ir.expr import (
     walk,
 )
 from shared_ir.expr.dim import Dim, as_dim, dim_text
-from shared_ir.expr.polynomials import with_remainders
+from shared_ir.expr.polynomials import expression_of, split_multiples, with_remainders
 from shared_ir.expr.simplify import Simplifier
 
 Numbers = Callable[[Buffer], "tuple[int, int] | None"]
@@ -358,8 +358,18 @@ class _Proof:
                     return UNKNOWN
                 if op in (BinaryOp.MUL, BinaryOp.SHL):
                     a, b = self.naturals(a), self.naturals(b)
-                return combined(op, a, b, rhs)
+                known = combined(op, a, b, rhs)
+                return known._replace(most=(*known.most, *self.quotients(op, a, rhs)))
         return UNKNOWN
+
+    def quotients(self, op: BinaryOp, bounds: Bounds, divisor: Expr) -> tuple[Expr, ...]:
+        """What a quotient is at most where its numerator is below a multiple of ``divisor``, which is at least 1 where there is a quotient:
+        ``x < q * d`` and ``d >= 1`` say ``x // d < q``. The index of a task is taken apart so."""
+        if op is not BinaryOp.FLOOR_DIV or self.data.decides(divisor) or not self.is_natural(divisor):
+            return ()
+        own = self.simplifier.polynomial(divisor)
+        found = (split_multiples(self.simplifier.polynomial(high + 1), own) for high in bounds.most)
+        return tuple(expression_of(whole) - 1 for whole, rest in found if rest is None)
 
     def naturals(self, bounds: Bounds) -> Bounds:
         return bounds._replace(least=tuple(low for low in bounds.least if self.is_natural(low)))

@@ -22,6 +22,7 @@ from shared_ir.expr.dim import Dim, symbol
 from shared_ir.graph.ir import Attribute
 
 N, M, TASK = Var("d0"), Var("d1"), Var("t")
+F32, I64 = DType.FLOAT32, DType.INT64
 
 
 def program(
@@ -358,3 +359,19 @@ def test_extents_are_named_as_they_are() -> None:
     assert not required_extents(gather(lambda i: maximum(minimum(i, N + M - 1), 0), both)), (
         "there is a task for each of d1"
     )
+
+
+@pytest.mark.parametrize(("parts", "further", "is_inside"), [(2, 0, True), (1, 1, True), (3, 0, False), (2, 1, False)])
+def test_the_index_of_a_task_is_taken_apart(parts: int, further: int, is_inside: bool) -> None:
+    """``TASK < parts * tiles`` says ``TASK // tiles < parts``, whatever the number of tiles."""
+    tiles = (N + 1249) // 1250
+    x, indices, y = (Buffer(n, k, (e,)) for n, k, e in (("x", F32, 2), ("indices", I64, M), ("y", F32, M)))
+    turned = minimum(load(indices, lift(0)), 2)
+    part = TASK // tiles + further
+    body = Store(y, (lift(0),), load(x, select(part < turned, turned - 1 - part, part)))
+    function = Function("kernel", (x, indices, y), (N, M), TASK, tiles * parts, body)
+    if is_inside:
+        assert not required_extents(function)
+    else:
+        with pytest.raises(IngotError, match="not proven to be inside"):
+            required_extents(function)
