@@ -49,7 +49,7 @@ _FRAMES_A_LOOK = 16
 """Frames between two looks at the clock."""
 _MOST_BLOCK = 2 * MOST_BYTES
 """Bytes of a header block, before it is decompressed."""
-_RAPID_SECONDS, _RAPID_COST = 1.0, 8.0
+_RAPID_SECONDS, _RAPID_COST = 1.0, 2.0
 """A stream that is taken back sooner was opened to make work (CVE-2023-44487)."""
 
 

@@ -57,7 +57,7 @@ def test_the_malformed_variable_is_named(module: Any, text: str) -> None:
         (compiler, "max_jobs", "-1"),
         (compiler, "job_seconds", "-1"),
         (compiler, "tls_key", "/key.pem"),
-        (runtime, "instances", "0"),
+        (runtime, "instances", "-1"),
         (runtime, "tls_key", "/key.pem"),
         (compiler, "tls_client_ca", "/ca.pem"),
         (runtime, "tls_client_ca", "/ca.pem"),

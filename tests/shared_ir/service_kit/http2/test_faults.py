@@ -198,7 +198,7 @@ def test_floods_end_the_connection(name: str) -> None:
 def test_streams_that_are_taken_back_at_once_end_the_connection() -> None:
     connection, _ = greeted(Patience(lambda: 0.0))
     with pytest.raises(ConnectionFault, match="lead to nothing"):
-        feed(connection, (opening(number) + reset(number, Code.CANCEL) for number in range(1, 3001, 2)))
+        feed(connection, (opening(number) + reset(number, Code.CANCEL) for number in range(1, 8001, 2)))
 
 
 def test_who_makes_calls_that_are_answered_may_say_more() -> None:
