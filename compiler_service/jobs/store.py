@@ -145,8 +145,12 @@ class JobStore:
         return found
 
     def active(self) -> Sequence[JobRecord]:
-        """Jobs that have not finished, oldest first."""
-        return self.load(self.redis.zrange("ingot:active", 0, -1))
+        """Jobs that have not finished, oldest first. Who finished one may have ended before he had concluded it."""
+        found = self.load(self.redis.zrange("ingot:active", 0, -1))
+        for record in found:
+            if record.state.finished:
+                self._conclude(record.id)
+        return [record for record in found if not record.state.finished]
 
     def active_count(self) -> int:
         return int(self.redis.zcard("ingot:active"))
@@ -157,11 +161,16 @@ class JobStore:
             return False
         if "state" in changes:
             if changes["state"].finished:
-                self.redis.zrem("ingot:active", job)
-            self.add_event(job, Event("state"))
-            if changes["state"].finished:
-                self._expire(job)
+                self._conclude(job)
+            else:
+                self.add_event(job, Event("state"))
         return True
+
+    def _conclude(self, job: str) -> None:
+        """What follows the end of a job, which is told before it is active no more: whoever dies in between, another does it again."""
+        self.add_event(job, Event("state"))
+        self._expire(job)
+        self.redis.zrem("ingot:active", job)
 
     def update_target(self, job: str, target: int, **changes: Any) -> bool:
         """Change attributes of an unfinished target; False when it has finished already."""

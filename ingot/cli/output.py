@@ -64,6 +64,11 @@ class Output:
         if not self.json:
             self.err.print(escape(text), highlight=False, soft_wrap=True, style="dim")
 
+    def show(self, renderable: RenderableType) -> None:
+        """A result that is laid out already; nothing with ``json``."""
+        if not self.json:
+            self.out.print(renderable)
+
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
         """Columns that start with ``>`` are flush right; nothing with ``json``."""
         if self.json:

@@ -63,8 +63,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         time.sleep(arguments.interval)
         seen = _ordered(view(_look(endpoint), before), arguments)
         output.document(_document(endpoint, seen, arguments.limit))
-        if not output.json:
-            output.out.print(_screen(endpoint, seen, _most(arguments, seen, None)))
+        output.show(_screen(endpoint, seen, _most(arguments, seen, None)))
         return SUCCESS
     with suppress(KeyboardInterrupt):  # the way to leave
         _watch(endpoint, arguments, output)
@@ -110,7 +109,7 @@ def _shown(output: Output) -> Iterator[Callable[[RenderableType], None]]:
     if output.json:
         yield lambda screen: None
     elif not output.out.is_terminal:
-        yield output.out.print
+        yield output.show
     else:
         with Live(console=output.out, screen=True, auto_refresh=False) as live:
             yield lambda screen: live.update(screen, refresh=True)

@@ -96,6 +96,18 @@ def test_a_process_ends_anywhere(installation: Installation, seed: int) -> None:
     one_death(installation, last, draw.random() < 0.5, draw.random() < 0.3)
 
 
+@pytest.mark.parametrize("before", range(1, 13))
+def test_a_process_ends_soon_before_the_end_of_its_job(installation: Installation, before: int) -> None:
+    """Whose artifacts are there, so that these calls are those that conclude it."""
+    calls_of_one_job(installation)
+    installation.forget()
+    process = installation.process()
+    process.submit(MODEL, "other")
+    process.work()
+    installation.forget()
+    one_death(installation, process.life.calls - before, False, False)
+
+
 @pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_process_ends_at_every_call(tmp_path: Path, redis_url: str) -> None:
