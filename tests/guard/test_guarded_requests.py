@@ -29,8 +29,10 @@ REFUSED: frozenset[str] = frozenset()
 
 @pytest.mark.slow
 @pytest.mark.sampled
-@pytest.mark.parametrize("apart", [False, True])
-@pytest.mark.parametrize(("level", "family"), [(n % 4, family) for n, family in enumerate(sorted(FAMILIES))])
+@pytest.mark.parametrize(  # one parameter, of which the default run takes a part
+    ("level", "family", "apart"),
+    [(n % 4, family, apart) for apart in (False, True) for n, family in enumerate(sorted(FAMILIES))],
+)
 def test_no_request_reaches_what_is_not_its_own(level: int, family: str, apart: bool) -> None:
     """``apart``: every axis alone, at one of the levels."""
     asked = ask(family, 0, REQUESTS, apart=True, level=level) if apart else ask(family, 0, REQUESTS, apart=False)

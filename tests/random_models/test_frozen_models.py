@@ -10,9 +10,10 @@ from tests.random_models.vote import check
 _CHUNK = 10
 
 
-@pytest.mark.sampled
 @pytest.mark.slow
-@pytest.mark.parametrize("first", FROZEN[::_CHUNK])
+@pytest.mark.parametrize(
+    "first", [pytest.param(n, marks=pytest.mark.long if n % (15 * _CHUNK) else ()) for n in FROZEN[::_CHUNK]]
+)
 def test_two_of_three_agree(first: int) -> None:
     failures = []
     for seed in range(first, first + _CHUNK):

@@ -69,7 +69,8 @@ def test_a_worker_whose_only_slot_was_taken_goes_on_when_redis_is_back(tmp_path:
         log = running.home / "worker1.log"
         wait_until(lambda: "is left as it is" in log.read_text())
         redis.start()
-        client.stub.CancelJob(pb.CancelJobRequest(id=job.id))  # it may have been sent once more, and taken the slot again
+        # it may have been sent once more, and taken the slot again
+        client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
         other = client.run({"name": "other"}, name="other")
         assert other.state == pb.JOB_STATE_SUCCEEDED
         assert "starting anew" not in log.read_text()
