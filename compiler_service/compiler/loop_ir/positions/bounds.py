@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from itertools import product
 from typing import NamedTuple
 
 from shared_ir.dtype import DType
 from shared_ir.expr import (
+    Binary,
     BinaryOp,
     Const,
     Expr,
+    Select,
     lift,
     maximum,
     minimum,
 )
+from shared_ir.expr.polynomials import expression_of, split_multiples
+from shared_ir.expr.simplify import Simplifier
 
 MOST_BOUNDS = 8
 """Bounds of one side of an expression that are looked at, the shortest first."""
@@ -126,3 +130,23 @@ def _is_within(bounds: Bounds, limit: int, *, sizes: bool = True) -> bool:
 
 def _is_positive(expr: Expr) -> bool:
     return isinstance(expr, Const) and int(expr.value) > 0
+
+
+def quotients(numerator: Bounds, divisor: Expr, simplifier: Simplifier) -> tuple[Expr, ...]:
+    """What a quotient is at most where its numerator is below a multiple of ``divisor``, which is at least 1 where there is a quotient:
+    ``x < q * d`` and ``d >= 1`` say ``x // d < q``. The index of a task is taken apart so."""
+    own = simplifier.polynomial(divisor)
+    found = (split_multiples(simplifier.polynomial(high + 1), own) for high in numerator.most)
+    return tuple(expression_of(whole) - 1 for whole, rest in found if rest is None)
+
+
+def choices(expr: Expr) -> Iterator[Expr]:
+    """What ``expr`` may be one of."""
+    if isinstance(expr, Binary) and expr.op in (BinaryOp.MIN, BinaryOp.MAX):
+        for child in expr.children():
+            yield from choices(child)
+    elif isinstance(expr, Select):
+        yield from choices(expr.then)
+        yield from choices(expr.otherwise)
+    else:
+        yield expr

@@ -12,7 +12,7 @@ another extent, where a position is brought into that one; who runs the function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -28,12 +28,14 @@ from compiler_service.compiler.loop_ir.ir import (
 from compiler_service.compiler.loop_ir.positions.bounds import (
     UNKNOWN,
     Bounds,
+    choices,
     combined,
     fits,
     hull,
     keeps,
     may_wrap,
     of_type,
+    quotients,
     shortest,
 )
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
@@ -58,7 +60,7 @@ from shared_ir.expr import (
     walk,
 )
 from shared_ir.expr.dim import Dim, as_dim, dim_text
-from shared_ir.expr.polynomials import expression_of, split_multiples, with_remainders
+from shared_ir.expr.polynomials import with_remainders
 from shared_ir.expr.simplify import Simplifier
 
 Numbers = Callable[[Buffer], "tuple[int, int] | None"]
@@ -272,7 +274,7 @@ class _Proof:
         for buffer, own in stores.items():
             begun = Bounds((lift(0),)) if buffer in natural else UNKNOWN
             self.assume({**self.kept, buffer: begun})
-            known = [self.bounds(e, s) for v, s in own for e in (v, *_choices(v))]
+            known = [self.bounds(e, s) for v, s in own for e in (v, *choices(v))]
             least = begun.least or self.held(buffer, own, [low for b in known for low in b.least], upper=False)
             self.assume({**self.kept, buffer: Bounds(least)})
             most = self.held(buffer, own, [high for b in known for high in b.most], upper=True)
@@ -359,17 +361,10 @@ class _Proof:
                 if op in (BinaryOp.MUL, BinaryOp.SHL):
                     a, b = self.naturals(a), self.naturals(b)
                 known = combined(op, a, b, rhs)
-                return known._replace(most=(*known.most, *self.quotients(op, a, rhs)))
+                if op is BinaryOp.FLOOR_DIV and not self.data.decides(rhs) and self.is_natural(rhs):
+                    return known._replace(most=(*known.most, *quotients(a, rhs, self.simplifier)))
+                return known
         return UNKNOWN
-
-    def quotients(self, op: BinaryOp, bounds: Bounds, divisor: Expr) -> tuple[Expr, ...]:
-        """What a quotient is at most where its numerator is below a multiple of ``divisor``, which is at least 1 where there is a quotient:
-        ``x < q * d`` and ``d >= 1`` say ``x // d < q``. The index of a task is taken apart so."""
-        if op is not BinaryOp.FLOOR_DIV or self.data.decides(divisor) or not self.is_natural(divisor):
-            return ()
-        own = self.simplifier.polynomial(divisor)
-        found = (split_multiples(self.simplifier.polynomial(high + 1), own) for high in bounds.most)
-        return tuple(expression_of(whole) - 1 for whole, rest in found if rest is None)
 
     def naturals(self, bounds: Bounds) -> Bounds:
         return bounds._replace(least=tuple(low for low in bounds.least if self.is_natural(low)))
@@ -394,15 +389,3 @@ def _next(expr: Expr) -> Expr:
     if isinstance(expr, Binary) and expr.op in (BinaryOp.MIN, BinaryOp.MAX):
         return binary(expr.op, _next(expr.lhs), _next(expr.rhs))
     return expr + 1
-
-
-def _choices(expr: Expr) -> Iterator[Expr]:
-    """What ``expr`` may be one of."""
-    if isinstance(expr, Binary) and expr.op in (BinaryOp.MIN, BinaryOp.MAX):
-        for child in expr.children():
-            yield from _choices(child)
-    elif isinstance(expr, Select):
-        yield from _choices(expr.then)
-        yield from _choices(expr.otherwise)
-    else:
-        yield expr
