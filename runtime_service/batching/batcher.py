@@ -296,12 +296,13 @@ class Batcher:
         begin = self._clock()
         inputs = concatenate([piece.inputs for piece in pieces])
         merged = self._clock()
+        before = time.thread_time()
         found = self._computed(runner, pieces, inputs)
-        computed = self._clock()
+        spent, computed = time.thread_time() - before, self._clock()
         results = split(found, rows) if self._options.max_batch_size else [found]
         ended = self._clock()
         took = (merged - begin, computed - merged, ended - computed)
-        return results, Execution(len(pieces), sum(rows), *took, reason, begin)
+        return results, Execution(len(pieces), sum(rows), *took, reason, begin, spent)
 
     def _computed(self, runner: Runner, pieces: Sequence[Piece], inputs: Arrays) -> dict[str, Array]:
         """Results of ``inputs``, unless all requests are unwanted before they are there."""

@@ -64,6 +64,8 @@ class Execution:
     split_time: float
     reason: ReleaseReason
     began: float = 0.0
+    cpu_time: float = 0.0
+    """Of the thread that computed it, without what it waited for others."""
 
     def after(self, first: Execution | None) -> Execution:
         """Of one request: both together, where it was computed in pieces."""
@@ -77,6 +79,7 @@ class Execution:
             first.split_time + self.split_time,
             self.reason,
             first.began,
+            first.cpu_time + self.cpu_time,
         )
 
 
