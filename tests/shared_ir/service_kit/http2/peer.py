@@ -65,6 +65,7 @@ class Peer:
         self.seen.connection = self.server
         self.client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.events: list[Event] = []
+        self._read = 0
         self.client.initiate_connection()
         self.exchange()
 
@@ -113,12 +114,11 @@ class Peer:
         return head, body, trailers
 
     def acknowledge(self) -> None:
-        """The client has read what came."""
-        events, self.events = self.events, []
-        for event in events:
+        """The client has read what came since it did so last."""
+        fresh, self._read = self.events[self._read :], len(self.events)
+        for event in fresh:
             if isinstance(event, DataReceived) and event.flow_controlled_length:
                 self.client.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
-        self.events = events + self.events
         self.exchange()
 
     def has(self, kind: type[StreamEnded | StreamReset], stream: int) -> bool:
