@@ -31,12 +31,13 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
+from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
 from shared_ir.service_kit.tls import tls_files
+from shared_ir.service_kit.unix_sockets import UNIX
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 from shared_ir.storage.store import open_store

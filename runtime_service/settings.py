@@ -12,7 +12,6 @@ from runtime_service.policies import VersionPolicy
 from runtime_service.readiness import ReadyRule
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
-from shared_ir.service_kit.http_server import UNIX
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_SECONDS,
@@ -29,6 +28,7 @@ from shared_ir.service_kit.settings import (
     require_whole_tls,
     without_service_links,
 )
+from shared_ir.service_kit.unix_sockets import UNIX
 
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust", "triton_metrics")

@@ -19,7 +19,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 
 
-@dataclass(frozen=True)
+@dataclass
 class LayoutSource:
     """Implements :class:`runtime_service.models.source.VersionSource`, for whatever name the model is to be served under.
 
@@ -34,16 +34,16 @@ class LayoutSource:
     trust: Trust
     load_models: LoadModels
     _signers: Signers = field(default_factory=Signers)
-    _seen: list[tuple[str, frozenset[str]]] = field(default_factory=list)
+    _seen: tuple[str, frozenset[str]] | None = None
     """The index, and the ids of the keys, when they were looked at last."""
 
     def changes(self, names: Collection[str] | None) -> frozenset[str]:
         """All, under whatever names, where the index or a key is another one; unasked, the name that the model was signed with."""
         now = self._index(), self.trusted()
-        if [now] == self._seen:
+        if now == self._seen:
             return frozenset()
         found = frozenset(names if names is not None else (name for name, _, _ in self._found()))
-        self._seen[:] = [now]
+        self._seen = now
         return found
 
     def _index(self) -> str:

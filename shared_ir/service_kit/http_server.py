@@ -18,30 +18,26 @@ room for a health check whatever others do.
 from __future__ import annotations
 
 import logging
-import os
 import socket
 import socketserver
 import ssl
-import stat
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from http import HTTPStatus
-from pathlib import Path
 from typing import Any
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_connection import Connection, HttpLimits, Phase
 from shared_ir.service_kit.http_message import Application, HttpResponse
 from shared_ir.service_kit.room import GRACE_SECONDS, Room, peer_of
+from shared_ir.service_kit.unix_sockets import UNIX, for_this_user, vacated
 
 __all__ = ["HttpLimits", "HttpServer"]
 _LOG = logging.getLogger(__name__)
 _POLL_SECONDS = 0.05
 """Seconds until a stopping server notices that it should."""
-UNIX = "unix:"
-"""Addresses that start so are paths of sockets."""
 _FULL = IngotError(ErrorCode.UNAVAILABLE, "every connection of this server is computing")
 
 
@@ -101,13 +97,8 @@ class HttpServer(socketserver.TCPServer):
                 connection.abort()
 
     def server_bind(self) -> None:
-        """NOTE: a socket in a folder is made for its user alone, from its first moment on."""
-        before = os.umask(0o177) if self.address_family == socket.AF_UNIX else None
-        try:
+        with for_this_user() if self.address_family == socket.AF_UNIX else nullcontext():
             super().server_bind()
-        finally:
-            if before is not None:
-                os.umask(before)
 
     def get_request(self) -> tuple[socket.socket, Any]:
         try:
@@ -150,12 +141,8 @@ class HttpServer(socketserver.TCPServer):
 
     def _place(self, address: str) -> Any:
         if address.startswith(UNIX):
-            path = Path(address.removeprefix(UNIX))
-            with suppress(OSError):
-                if stat.S_ISSOCK(path.lstat().st_mode):
-                    path.unlink()
             self.address_family = socket.AF_UNIX
-            return str(path)
+            return str(vacated(address))
         host, _, port = address.rpartition(":")
         self.address_family = socket.AF_INET6 if ":" in host else socket.AF_INET
         return host.strip("[]"), int(port)

@@ -49,12 +49,6 @@ def is_detached(method: Any) -> bool:
     return getattr(method, _DETACHED, False) is True
 
 
-def non_blocking(behaviour: _F) -> _F:
-    """With the mark by which gRPC gives a handler ``(requests, context, send)`` its thread back when it returns."""
-    behaviour.experimental_non_blocking = True  # type: ignore[attr-defined]
-    return behaviour
-
-
 def end_call(context: grpc.ServicerContext, send: Callable[[Any], None], error: IngotError | None) -> None:
     """End a call whose handler has returned. NOTE: ``context.abort`` raises, which nobody would catch by then."""
     if error is None:

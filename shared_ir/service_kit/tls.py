@@ -41,13 +41,6 @@ class TlsFiles:
                     found.append(f"the TLS certificate {self.certificate} is valid from {valid}: clients refuse it now")
         return found
 
-    def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
-        self.context()  # gRPC itself takes any bytes, and then fails every handshake
-        pair = (_read(self.key), _read(self.certificate))
-        authority = _read(self.client_ca) if self.client_ca else None
-        return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
-
     def context(self) -> ssl.SSLContext:
         """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)

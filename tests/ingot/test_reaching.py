@@ -7,19 +7,20 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-import grpc
 import pytest
 
 from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import ClientTls, TlsFiles
 from tests.services.certificates import pair
 
@@ -89,9 +90,9 @@ def listening(protocol: str, tls: TlsFiles | None) -> Iterator[str]:
         server.shutdown()
         server.server_close()
         return
-    grpc_server = grpc.server(ThreadPoolExecutor(1))
-    add = grpc_server.add_insecure_port if tls is None else None
-    port = add("127.0.0.1:0") if add else grpc_server.add_secure_port("127.0.0.1:0", tls.grpc_credentials())  # type: ignore[union-attr]
+    lane = Lane("calls", 1)
+    grpc_server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    port = grpc_server.bind("127.0.0.1:0", tls)
     grpc_server.start()
     yield f"localhost:{port}"
     grpc_server.stop(0).wait()

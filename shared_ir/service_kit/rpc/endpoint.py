@@ -27,8 +27,6 @@ _WASTED = EARNED + 2.0
 """Frames without effect as which a call counts that can be none, so that who has no token cannot ask on and on."""
 _IDLE_SECONDS, _GREETING_SECONDS = 300.0, 20.0
 """A connection without calls is let go after so long; one whose client has not said anything, sooner."""
-
-
 _OURS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 """Refusals that say nothing of who calls."""
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
 import socket
-import stat
 from pathlib import Path
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.settings import MOST_PORT
+from shared_ir.service_kit.unix_sockets import UNIX, for_this_user, vacated
 
-_UNIX = "unix:"
 _QUEUED = 512
 
 
@@ -26,8 +23,8 @@ def listening(address: str) -> tuple[socket.socket, ...]:
         CannotListen: INVALID_ARGUMENT.
     """
     try:
-        if address.startswith(_UNIX):
-            return (_at_path(Path(address.removeprefix(_UNIX))),)
+        if address.startswith(UNIX):
+            return (_at_path(vacated(address)),)
         host, _, port = address.rpartition(":")
         return _at_host(host.strip("[]"), int(port))
     except (OSError, ValueError, OverflowError) as error:
@@ -63,16 +60,12 @@ def _at_host(host: str, port: int) -> tuple[socket.socket, ...]:
 
 
 def _at_path(path: Path) -> socket.socket:
-    with contextlib.suppress(OSError):
-        if stat.S_ISSOCK(path.lstat().st_mode):
-            path.unlink()
-    found, before = socket.socket(socket.AF_UNIX), os.umask(0o177)
+    found = socket.socket(socket.AF_UNIX)
     try:
-        found.bind(str(path))
+        with for_this_user():
+            found.bind(str(path))
         found.listen(_QUEUED)
     except OSError:
         found.close()
         raise
-    finally:
-        os.umask(before)
     return found

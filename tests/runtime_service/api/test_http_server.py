@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,9 @@ from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceService
 from shared_ir.service_kit.http_connection import Phase
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
+from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model, wait_until
 
@@ -319,7 +323,9 @@ def test_tls_on_both_ports(certificate: TlsFiles) -> None:
 
 def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
     files = TlsFiles(tmp_path / "none.crt", tmp_path / "none.key")
-    for use in (files.context, files.grpc_credentials):
+    lane = Lane("calls", 1)
+    server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    for use in (files.context, partial(server.bind, "127.0.0.1:0", files)):
         with pytest.raises(IngotError, match=r"none\.(crt|key)"):
             use()
 

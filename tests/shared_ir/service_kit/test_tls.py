@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,15 +11,28 @@ import pytest
 from ingot.channel import open_channel
 from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import ClientTls, TlsFiles, authorities, client_tls, tls_files
 from tests.services.certificates import pair
+
+
+def bind(files: TlsFiles) -> int:
+    """Where gRPC listens with them."""
+    lane = Lane("calls", 1)
+    server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    try:
+        return server.bind("127.0.0.1:0", files)
+    finally:
+        server.stop(0)
 
 
 def test_what_fits_is_taken(tmp_path: Path) -> None:
     certificate, key = pair(tmp_path, "a")
     files = tls_files(str(certificate), str(key), str(certificate))
     assert files is not None
-    files.grpc_credentials()
+    assert bind(files)
     assert authorities(certificate) == certificate.read_bytes()
     assert tls_files("", "", "") is None
 
@@ -46,7 +60,7 @@ def test_what_does_not_fit_is_refused_by_both_servers(kind: str, tmp_path: Path)
     (tmp_path / "text").write_text("ssh-ed25519 AAAA")
     (tmp_path / "empty").write_text("")
     files = TlsFiles(certificate, key, key) if kind == "authority" else TlsFiles(certificate, other[kind])
-    for use in (files.context, files.grpc_credentials):
+    for use in (files.context, partial(bind, files)):
         with pytest.raises(IngotError, match="TLS file cannot be used") as caught:
             use()
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
