@@ -7,22 +7,25 @@ import re
 import threading
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from http import HTTPStatus
 from urllib.parse import unquote
 
 from runtime_service.api import documents, rest_codec
 from runtime_service.api.rest_extensions import ADMIN, Extensions, Handler, Routes, json_object
 from runtime_service.batching.messages import NOWHERE, REQUEST_ID, SPLIT_KEY, Cancellation, InferRequest, Origin
+from runtime_service.batching.quick import MOST_MESSAGE_BYTES
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
 from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes
+from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse, json_bytes
 from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrape, Scrapes
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE_PARENT
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
@@ -31,6 +34,8 @@ _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
 _HEALTH = "/v2/health/"
+_MOST_KNOWN, _MOST_KNOWN_PATH = 1024, 512
+"""Routes that are remembered, and characters of a path."""
 _REPOSITORY = "/v2/repository/"
 
 
@@ -54,7 +59,7 @@ class Access:
 
 
 class RestApplication:
-    """Maps requests to the data plane. Never raises; what goes wrong becomes ``{"error": ...}`` with a status."""
+    """Maps requests to the data plane. What goes wrong becomes ``{"error": ...}`` with a status."""
 
     def __init__(self, dataplane: DataPlane, scrape: Scrape, access: Access = Access()) -> None:
         self._dataplane = dataplane
@@ -77,8 +82,11 @@ class RestApplication:
             (re.compile(METRICS), {"GET": self._metrics}),
             *Extensions(dataplane, access.admin).routes(),
         )
+        self._asked_often = (self._live, self._ready, self._model_ready, self._server_metadata)
+        self._known: dict[tuple[str, str], tuple[Handler, str, str]] = {}
+        """Routes of requests that have come, by their method and path."""
 
-    def admit(self, request: HttpRequest) -> HttpResponse | int:
+    def admit(self, request: HttpRequest) -> HttpResponse | Admission:
         """Who asks, and for what, decided before a body is read."""
         if (refusal := self._stranger(request)) is not None:
             return refusal
@@ -86,9 +94,12 @@ class RestApplication:
         if isinstance(found, HttpResponse):
             return found
         handler, model, version = found
-        return self._admit(request, model, version) if handler == self._infer else MOST_BODY
+        if handler == self._infer:
+            return self._admit_inference(request, model, version)
+        is_quick = _always if handler in self._asked_often else _never
+        return Admission(MOST_BODY, partial(_answer, handler, model, version), is_quick)
 
-    def _admit(self, request: HttpRequest, model: str, version: str) -> HttpResponse | int:
+    def _admit_inference(self, request: HttpRequest, model: str, version: str) -> HttpResponse | Admission:
         """NOTE: what is small comes with its head; it is read, so that its connection can go on behind a refusal."""
         size = whole_number(request.headers.get("content-length", ""))
         if size is None or size > MOST_BODY:
@@ -97,25 +108,17 @@ class RestApplication:
             except IngotError as error:
                 self._dataplane.refused(self._headed(request, model, version), error)
                 return HttpResponse.failure(error)
-        return self._access.most_body
+        return Admission(
+            self._access.most_body, partial(_answer, self._infer, model, version), partial(self._is_quick, model)
+        )
+
+    def _is_quick(self, model: str, size: int) -> bool:
+        return size <= MOST_MESSAGE_BYTES and self._dataplane.quick.is_quick(model, size)
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         found = self._route(request)
         if not isinstance(found, HttpResponse) and found[0] == self._infer:
             self._dataplane.refused(self._headed(request, found[1], found[2]), error)
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        try:
-            refusal, found = self._stranger(request), self._route(request)
-            if refusal is not None or isinstance(found, HttpResponse):
-                return refusal or found  # type: ignore[return-value]
-            handler, model, version = found
-            return handler(request, model, version)
-        except IngotError as error:
-            return HttpResponse.failure(error)
-        except Exception as error:
-            _LOG.exception("%s %s failed", request.method, visible(request.path, 200))
-            return HttpResponse.failure(internal(error))
 
     def _stranger(self, request: HttpRequest) -> HttpResponse | None:
         if request.path.startswith(_HEALTH):
@@ -127,6 +130,9 @@ class RestApplication:
         return HttpResponse.failure(unauthenticated(), HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
 
     def _route(self, request: HttpRequest) -> tuple[Handler, str, str] | HttpResponse:
+        known = self._known.get((request.method, request.path))
+        if known is not None:
+            return known
         for pattern, handlers in self._routes:
             if (match := pattern.fullmatch(request.path)) is None:
                 continue
@@ -134,8 +140,16 @@ class RestApplication:
             if handler is None:
                 return _not_allowed(request, ", ".join(handlers))
             named = match.groupdict()
-            return handler, unquote(named.get("model") or ""), unquote(named.get("version") or "")
+            found = handler, unquote(named.get("model") or ""), unquote(named.get("version") or "")
+            self._remember(request, found)
+            return found
         return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path[:200]))
+
+    def _remember(self, request: HttpRequest, found: tuple[Handler, str, str]) -> None:
+        if len(request.path) <= _MOST_KNOWN_PATH:
+            if len(self._known) >= _MOST_KNOWN:
+                self._known.clear()
+            self._known[request.method, request.path] = found
 
     def _infer(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         try:
@@ -151,6 +165,8 @@ class RestApplication:
             hold=request.hold,
             grow=request.grow,
             origin=self._origin(request),
+            size=len(request.body),
+            waits=request.waits,
         )
         return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
 
@@ -237,14 +253,11 @@ class PartApplication:
         self._paths = paths
         self._described = described
 
-    def admit(self, request: HttpRequest) -> HttpResponse | int:
+    def admit(self, request: HttpRequest) -> HttpResponse | Admission:
         return self._elsewhere(request) or self._whole.admit(request)
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         self._whole.refused(request, error)
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self._elsewhere(request) or self._whole(request)
 
     def _elsewhere(self, request: HttpRequest) -> HttpResponse | None:
         if self._paths.fullmatch(request.path):
@@ -263,6 +276,26 @@ def controlled(dataplane: DataPlane, scrape: Scrape, access: Access) -> PartAppl
     whole = RestApplication(dataplane, scrape, replace(access, most_body=MOST_BODY, control=True, admin=True))
     paths = re.compile(f"{_REPOSITORY}.*|{_HEALTH}.*|{ADMIN.pattern}")
     return PartApplication(whole, paths, f"{_REPOSITORY}, {_HEALTH}, /v2/logging and trace settings")
+
+
+def _answer(handler: Handler, model: str, version: str, request: HttpRequest) -> HttpResponse:
+    try:
+        return handler(request, model, version)
+    except IngotError as error:
+        return HttpResponse.failure(error)
+    except WouldWait:
+        raise
+    except Exception as error:
+        _LOG.exception("%s %s failed", request.method, visible(request.path, 200))
+        return HttpResponse.failure(internal(error))
+
+
+def _always(size: int) -> bool:
+    return True
+
+
+def _never(size: int) -> bool:
+    return False
 
 
 def _not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:

@@ -7,6 +7,7 @@ then ``Host`` is the page's). Programs that are not browsers are not kept out by
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import re
 from dataclasses import dataclass
@@ -55,7 +56,7 @@ class Hosts:
         if "*" in self.names:
             return None
         host = request.headers.get("host")
-        if host is not None and not self._is_known(host):
+        if host is not None and not _is_known(self.names, host):
             return self._refused(HTTPStatus.MISDIRECTED_REQUEST, "the server has no such name", "Host", host)
         origin = request.headers.get("origin")
         if origin is not None and not self._is_at_home(origin, host or ""):
@@ -63,26 +64,14 @@ class Hosts:
             return self._refused(HTTPStatus.FORBIDDEN, message, "Origin", origin)
         return None
 
-    def _is_known(self, authority: str) -> bool:
-        match = _AUTHORITY.fullmatch(authority)
-        if match is None:
-            return False
-        name = match[1].strip("[]").rstrip(".").lower()
-        try:
-            ipaddress.ip_address(name)
-        except ValueError:
-            return name == "localhost" or name.endswith(".localhost") or self._is_named(name)
-        return True  # no page can have an address for its name without being served from there
-
-    def _is_named(self, name: str) -> bool:
-        return name in self.names or any(known.startswith(".") and name.endswith(known) for known in self.names)
-
     def _is_at_home(self, origin: str, host: str) -> bool:
         match = _ORIGIN.fullmatch(origin)
         if match is None:  # "null" among them
             return False
         authority = _AUTHORITY.fullmatch(match[1])
-        return match[1].lower() == host.lower() or (authority is not None and self._is_named(authority[1].lower()))
+        return match[1].lower() == host.lower() or (
+            authority is not None and _is_named(self.names, authority[1].lower())
+        )
 
     def _refused(self, status: HTTPStatus, message: str, field: str, received: str) -> HttpResponse:
         error = IngotError(
@@ -98,3 +87,21 @@ class Hosts:
             else "",
         )
         return HttpResponse.failure(error, status)
+
+
+@functools.lru_cache(maxsize=256)
+def _is_known(names: frozenset[str], authority: str) -> bool:
+    """Whether a client that asks ``authority`` means this server."""
+    match = _AUTHORITY.fullmatch(authority)
+    if match is None:
+        return False
+    name = match[1].strip("[]").rstrip(".").lower()
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return name == "localhost" or name.endswith(".localhost") or _is_named(names, name)
+    return True  # no page can have an address for its name without being served from there
+
+
+def _is_named(names: frozenset[str], name: str) -> bool:
+    return name in names or any(known.startswith(".") and name.endswith(known) for known in names)

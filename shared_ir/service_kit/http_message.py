@@ -23,7 +23,7 @@ def _unbounded(count: int) -> AbstractContextManager[None]:
 class HttpRequest:
     """``path`` is without the query, still percent-encoded; header names are in lower case. ``has_gone`` tells whether the client has
     hung up; ``holding`` counts bytes that are made of the body, for the time of a block, ``hold`` until the request is over, ``grow`` those
-    of the answer, before they are made; ``peer`` is whose share they are of."""
+    of the answer, before they are made; ``peer`` is whose share they are of. ``waits`` is whether its answer may take time."""
 
     method: str
     path: str
@@ -34,6 +34,7 @@ class HttpRequest:
     peer: str = ""
     grow: Callable[[int], None] = lambda count: None
     hold: Callable[[int], None] = lambda count: None
+    waits: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +64,31 @@ class HttpResponse:
         return cls.json(document, status or http_status(error), document["error"], **given)
 
 
+def _never(size: int) -> bool:
+    return False
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A request whose body may come, at most ``most_body`` bytes; ``answer`` gets it with its body, and raises nothing else than
+    WouldWait, where it must not wait and would have to.
+
+    ``is_quick`` tells of the size of a body whether the answer takes so little time that the thread may make it that reads all connections.
+    """
+
+    most_body: int
+    answer: Callable[[HttpRequest], HttpResponse]
+    is_quick: Callable[[int], bool] = _never
+
+
 class Application(Protocol):
     """What a server serves. No method raises."""
 
-    def admit(self, request: HttpRequest, /) -> HttpResponse | int:
-        """Before the body of ``request`` is read: how many bytes it may have, or why it is not wanted."""
+    def admit(self, request: HttpRequest, /) -> HttpResponse | Admission:
+        """Before the body of ``request`` is read: who answers it, or why it is not wanted."""
 
     def refused(self, request: HttpRequest, error: IngotError, /) -> None:
         """``request`` was admitted, and its body has not come: it is too large, too slow, or there is no room for it."""
-
-    def __call__(self, request: HttpRequest, /) -> HttpResponse: ...
 
 
 MOST_VALUES = 4_000_000

@@ -10,7 +10,7 @@ from prometheus_client.exposition import choose_encoder
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
+from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
 
 METRICS = "/metrics"
 MOST_BODY = 64 * 1024
@@ -49,16 +49,13 @@ class MetricsApplication:
         self._scrapes = Scrapes(self._scrape)
         self._hosts = hosts
 
-    def admit(self, request: HttpRequest) -> HttpResponse | int:
+    def admit(self, request: HttpRequest) -> HttpResponse | Admission:
         if request.path != METRICS or request.method not in ("GET", "HEAD"):
             return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "only GET /metrics is served here"))
-        return self._hosts.refusal(request) or MOST_BODY
+        return self._hosts.refusal(request) or Admission(MOST_BODY, self._scrapes)
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         """Nobody counts them."""
-
-    def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self._scrapes(request)
 
     def _scrape(self, accept: str) -> tuple[bytes, str]:
         encode, content_type = choose_encoder(accept)

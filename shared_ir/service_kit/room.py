@@ -65,6 +65,8 @@ class Room:
                 if self._changed.wait_for(lambda: self._fits(guest, count), wait if guest.waits else 0.0):
                     self._add(guest, count)
                     return
+            if not wait:
+                raise WouldWait
         raise IngotError(
             ErrorCode.RESOURCE_EXHAUSTED,
             "the requests that this server holds leave no room for this one",
@@ -142,7 +144,7 @@ class Guest:
         self._room._take(self, count)
 
     def take_at_once(self, count: int) -> None:
-        """As :meth:`take`, without waiting for who has to go: he may have gone when the same is asked again."""
+        """As :meth:`take`, without waiting for who has to go; raises WouldWait where he may have gone when the same is asked again."""
         if count >= SMALL_BYTES:
             self._room._take(self, count, wait=0.0)
 

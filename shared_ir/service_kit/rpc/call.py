@@ -19,6 +19,7 @@ from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
 from shared_ir.service_kit.rpc.method import Method
 from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead
 from shared_ir.service_kit.status import grpc_metadata, grpc_status, status_text
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
 _MOST_WINDOW = 4 << 20
@@ -159,6 +160,8 @@ class RpcCall:
             self._arrived += count
         try:
             self._count(0)
+        except WouldWait:
+            return  # it is counted with what comes next, or before more may come
         except IngotError:
             if not self.method.takes_stream:
                 raise
@@ -168,6 +171,7 @@ class RpcCall:
 
         Raises:
             IngotError: RESOURCE_EXHAUSTED, there is no room for them.
+            WouldWait: there may be soon.
         """
         if self.message is not None or (self.requests is not None and not self.requests.is_empty):
             return 0
@@ -196,7 +200,7 @@ class RpcCall:
         return self._arrived + max(0, self._window + further - DEFAULT_WINDOW)
 
     def _count(self, further: int) -> None:
-        """Have room for what is here, and for as many bytes more as are to be let in; raises IngotError RESOURCE_EXHAUSTED."""
+        """Have room for what is here, and for as many bytes more as are to be let in; raises as :meth:`granted`."""
         with self._lock:
             more = self._needed(further) - self._counted
             if more >= SMALL_BYTES:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from typing import Any, Protocol
 
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.event_loop import Greeting
 from shared_ir.service_kit.http2.connection import Connection
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Head
@@ -19,6 +19,7 @@ from shared_ir.service_kit.room import GRACE_SECONDS
 from shared_ir.service_kit.rpc.call import Requests, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
+from shared_ir.service_kit.waiting import WouldWait
 
 _SECONDS_TO_CLOSE = 5.0
 _TURN_SECONDS = 0.005
@@ -64,6 +65,8 @@ class Endpoint(asyncio.Protocol):
         self._transport: Any = None
         self._connection = Connection(self)
         self._calls: dict[int, RpcCall] = {}
+        self._is_introduced = False
+        """Whether there is somebody to talk to."""
         self._is_receiving = False
         self._is_behind = False
         """There was no time for all that has come."""
@@ -80,16 +83,14 @@ class Endpoint(asyncio.Protocol):
 
     # ---- of the transport
 
+    def accepted(self, greeting: Greeting, name: Any) -> bool:
+        self._transport = greeting
+        self.peer = _peer(name)
+        return self._owner.connected(self)
+
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        sock = transport.get_extra_info("socket")
-        if sock is not None and sock.family != socket.AF_UNIX:
-            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self.peer = _peer(transport.get_extra_info("peername"))
-        if not self._owner.connected(self):
-            transport.abort()
-            return
+        self._is_introduced = True
         transport.set_write_buffer_limits(MOST_OUT)
         self._flush()
 
@@ -241,8 +242,8 @@ class Endpoint(asyncio.Protocol):
         elif ended:
             text = "the call carries no message"
             raise IngotError(ErrorCode.INVALID_ARGUMENT, text, expected="one message of its request type")
-        elif count := call.granted():
-            self._connection.grant(call.stream, count)
+        else:
+            self._grant(call)
 
     def _take_several(self, call: RpcCall, requests: Requests, messages: list[bytes], ended: bool) -> None:
         for message in messages:
@@ -314,15 +315,25 @@ class Endpoint(asyncio.Protocol):
         if call.is_over:
             return
         try:
-            count = call.granted()
+            self._grant(call)
         except IngotError:
-            if not call.is_held_up:  # one question at a time, however many frames come meanwhile
-                call.is_held_up = True
-                self._owner.retry(self._resume_again, call)
-            return
-        if count:
-            self._connection.grant(call.stream, count)
+            self._hold_up(call)
+        else:
             self._flush_soon()
+
+    def _grant(self, call: RpcCall) -> None:
+        """Raises IngotError RESOURCE_EXHAUSTED: there is no room for more of it, and none about to be."""
+        try:
+            if count := call.granted():
+                self._connection.grant(call.stream, count)
+        except WouldWait:
+            self._hold_up(call)
+
+    def _hold_up(self, call: RpcCall) -> None:
+        """NOTE: one question at a time, however many frames come meanwhile."""
+        if not call.is_held_up:
+            call.is_held_up = True
+            self._owner.retry(self._resume_again, call)
 
     def _resume_again(self, call: RpcCall) -> None:
         call.is_held_up = False
@@ -340,6 +351,8 @@ class Endpoint(asyncio.Protocol):
             self._flush()
 
     def _flush(self) -> None:
+        if not self._is_introduced:
+            return
         while out := self._connection.take():
             self._transport.write(b"".join(out))
 

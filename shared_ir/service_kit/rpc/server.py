@@ -6,33 +6,30 @@ quick is answered by the thread of the loop itself, without any hand-off (``docs
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import resource
-import socket
-import ssl
 import threading
 import time
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 import grpc
-import uvloop
 from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import ReflectionServicer
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
+from shared_ir.service_kit.event_loop import EventLoop
 from shared_ir.service_kit.handler import refusing
 from shared_ir.service_kit.lanes import Call, Lane, Stage, name_of
+from shared_ir.service_kit.listening import listening, port_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
 from shared_ir.service_kit.rpc.endpoint import Endpoint
-from shared_ir.service_kit.rpc.listening import listening
 from shared_ir.service_kit.rpc.method import Method
 from shared_ir.service_kit.rpc.request_head import RequestHead
 from shared_ir.service_kit.status import internal
@@ -91,15 +88,9 @@ class RpcServer:
         self._by_peer: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._answers = Answers(room, log or CallLog(), self._lock)
-        self._posted: deque[tuple[Callable[[RpcCall], None], RpcCall]] = deque()
-        self._is_posted = False
         self._is_leaving = False
         self._lanes: set[Lane] = set()
-        self._stopped = threading.Event()
-        self._loop = uvloop.new_event_loop()
-        self._sockets: list[tuple[socket.socket, ssl.SSLContext | None]] = []
-        self._servers: list[asyncio.AbstractServer] = []
-        self._thread = threading.Thread(target=self._run, name="rpc", daemon=True)
+        self.loop = EventLoop("rpc", _failed)
 
     # ---- what generated code calls
 
@@ -122,23 +113,17 @@ class RpcServer:
         if tls is not None:
             context = tls.context()
             context.set_alpn_protocols(["h2"])
-        found = listening(address)
-        self._sockets += [(each, context) for each in found]
-        name = found[0].getsockname()
-        return int(name[1]) if isinstance(name, tuple) else 0
+        found = listening(address, "gRPC")
+        self.loop.listen(found, lambda: Endpoint(self), context, _GREETING_SECONDS)
+        return port_of(found)
 
     def start(self) -> None:
-        self._thread.start()
+        self.loop.start(self._begin)
 
     def stop(self, grace: float) -> threading.Event:
         """Refuse new calls, let those in flight finish for ``grace`` seconds; the event is set when all is over."""
-        if self._thread.is_alive():
-            self._loop.call_soon_threadsafe(self._leave, time.monotonic() + grace)
-        else:
-            for each, _ in self._sockets:
-                each.close()
-            self._stopped.set()
-        return self._stopped
+        self.loop.stop(lambda: self._leave(time.monotonic() + grace))
+        return self.loop.ended
 
     # ---- calls, in the thread of the loop
 
@@ -172,7 +157,7 @@ class RpcServer:
             self._calls.add(call)
             self._by_peer[call.watched.peer] += 1
             if head.timeout is not None:
-                call.timer = self._loop.call_later(head.timeout, self._expire, call)
+                call.timer = self.loop.later(head.timeout, self._expire, call)
         return call
 
     def dispatch(self, call: RpcCall) -> None:
@@ -210,30 +195,10 @@ class RpcServer:
         return len(self._calls) >= _MOST_CALLS or self._by_peer.get(peer, 0) >= _MOST_CALLS // 2
 
     def post(self, action: Callable[[RpcCall], None], call: RpcCall) -> None:
-        if threading.get_ident() == self._thread.ident:
-            action(call)
-            return
-        self._posted.append((action, call))
-        if not self._is_posted:
-            self._is_posted = True
-            try:
-                self._loop.call_soon_threadsafe(self._do_posted)
-            except RuntimeError:  # the loop has ended, and every call with it
-                return
+        self.loop.post(action, call)
 
     def retry(self, action: Callable[[RpcCall], None], call: RpcCall) -> None:
-        self._loop.call_later(_SHORT_LOOK_SECONDS, action, call)
-
-    def _do_posted(self) -> None:
-        """NOTE: what is posted from now on is posted anew; the deque is never another one, which a thread might still add to."""
-        self._is_posted = False
-        for _ in range(len(self._posted)):
-            action, call = self._posted.popleft()
-            try:
-                action(call)
-            except Exception:
-                _LOG.exception("a call could not be answered")
-                call.transport.drop(call)
+        self.loop.later(_SHORT_LOOK_SECONDS, action, call)
 
     def _expire(self, call: RpcCall) -> None:
         call.abandon(grpc.StatusCode.DEADLINE_EXCEEDED, "the deadline of the call has passed")
@@ -262,28 +227,13 @@ class RpcServer:
 
     # ---- the loop
 
-    def _run(self) -> None:
-        asyncio.set_event_loop(self._loop)
-        try:
-            self._loop.run_until_complete(self._listen())
-            self._loop.call_later(_LOOK_SECONDS, self._look)
-            self._loop.call_later(_SHORT_LOOK_SECONDS, self._look_at_lanes)
-            self._loop.run_forever()
-        finally:
-            self._loop.close()
-            self._stopped.set()
-
-    async def _listen(self) -> None:
-        for each, context in self._sockets:
-            options: dict[str, Any] = {"sock": each, "ssl": context}
-            if context is not None:
-                options["ssl_handshake_timeout"] = _GREETING_SECONDS
-            create = self._loop.create_unix_server if each.family == socket.AF_UNIX else self._loop.create_server
-            self._servers.append(await create(partial(Endpoint, self), **options))
+    def _begin(self) -> None:
+        self.loop.later(_LOOK_SECONDS, self._look)
+        self.loop.later(_SHORT_LOOK_SECONDS, self._look_at_lanes)
 
     def _look(self) -> None:
         """Let go of who keeps the server waiting for too long."""
-        self._loop.call_later(_LOOK_SECONDS, self._look)
+        self.loop.later(_LOOK_SECONDS, self._look)
         now = time.monotonic()
         _cancel([call.watched for call in self._calls if call.watched.is_late(now)])
         if len(self._calls) >= _MOST_CALLS // 2:
@@ -314,7 +264,7 @@ class RpcServer:
         with self._lock:
             late = [call for lane in self._lanes for call in lane.victims(now)]
             is_short = any(lane.is_short for lane in self._lanes)
-        self._loop.call_later(_SHORT_LOOK_SECONDS if is_short else _LOOK_SECONDS, self._look_at_lanes)
+        self.loop.later(_SHORT_LOOK_SECONDS if is_short else _LOOK_SECONDS, self._look_at_lanes)
         _cancel(late)
 
     def _say_farewell(self) -> None:
@@ -325,15 +275,14 @@ class RpcServer:
 
     def _leave(self, deadline: float) -> None:
         self._is_leaving = True
-        for server in self._servers:
-            server.close()
+        self.loop.refuse()
         for endpoint in tuple(self._endpoints):
             endpoint.leave()
         self._await_end(deadline)
 
     def _await_end(self, deadline: float) -> None:
         if self._calls and time.monotonic() < deadline:
-            self._loop.call_later(_SHORT_LOOK_SECONDS, self._await_end, deadline)
+            self.loop.later(_SHORT_LOOK_SECONDS, self._await_end, deadline)
             return
         for call in tuple(self._calls):
             call.transport.drop(call)
@@ -344,9 +293,13 @@ class RpcServer:
     def _await_written(self, deadline: float) -> None:
         """The last answers have left, or are not taken."""
         if self._endpoints and time.monotonic() < deadline:
-            self._loop.call_later(_SHORT_LOOK_SECONDS, self._await_written, deadline)
+            self.loop.later(_SHORT_LOOK_SECONDS, self._await_written, deadline)
         else:
-            self._loop.call_later(_SHORT_LOOK_SECONDS, self._loop.stop)
+            self.loop.end(_SHORT_LOOK_SECONDS)
+
+
+def _failed(call: RpcCall) -> None:
+    call.transport.drop(call)
 
 
 def _most_connections() -> int:

@@ -28,9 +28,9 @@ from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from shared_ir.service_kit.http_connection import Phase
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
-from shared_ir.service_kit.http_server import HttpLimits, HttpServer
+from shared_ir.service_kit.http1.connection import Phase
+from shared_ir.service_kit.http1.server import HttpLimits, HttpServer
+from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.rpc.server import RpcServer
@@ -49,15 +49,15 @@ class Echo:
     def __init__(self) -> None:
         self.refusals: list[tuple[str, ErrorCode]] = []
 
-    def admit(self, request: HttpRequest) -> HttpResponse | int:
+    def admit(self, request: HttpRequest) -> HttpResponse | Admission:
         if request.path == "/secret":
             return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path))
-        return MOST_BODY
+        return Admission(MOST_BODY, self.answer, lambda size: request.path == "/quick")
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         self.refusals.append((request.path, error.code))
 
-    def __call__(self, request: HttpRequest) -> HttpResponse:
+    def answer(self, request: HttpRequest) -> HttpResponse:
         if request.path == "/wait":
             GATE.wait(10)
         return HttpResponse.json({"method": request.method, "path": request.path, "body": bytes(request.body).decode()})
@@ -177,8 +177,14 @@ def test_expect_continue_refuses_before_the_body(server: HttpServer) -> None:
     head = "Expect: 100-continue\r\nContent-Length: {}\r\n"
     answer = exchange(server, post(head.format(5000)))
     assert status_of(answer) == 413
-    answer = exchange(server, post(head.format(2), b"ab"))
-    assert answer.startswith(b"HTTP/1.1 100 Continue\r\n\r\nHTTP/1.1 200")
+    with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+        connection.sendall(post(head.format(2)))
+        assert connection.recv(1000) == b"HTTP/1.1 100 Continue\r\n\r\n"
+        connection.sendall(b"ab")
+        assert status_of(connection.recv(1000)) == 200
+    assert (
+        status_of(exchange(server, post(head.format(2), b"ab"))) == 200
+    )  # who does not wait for the word is not told it
 
 
 def test_the_application_is_told_of_bodies_that_do_not_come(server: HttpServer) -> None:

@@ -61,13 +61,18 @@ def application(server: RuntimeServer) -> RestApplication:
     return RestApplication(server.dataplane, server.metrics.scrape)
 
 
+def ask(application: RestApplication, request: HttpRequest) -> HttpResponse:
+    admitted = application.admit(request)
+    return admitted if isinstance(admitted, HttpResponse) else admitted.answer(request)
+
+
 def post(
     application: RestApplication, document: Any, model: str = "scale", binary: bytes = b"", **headers: str
 ) -> tuple[HTTPStatus, dict[str, Any], HttpResponse]:
     body = document if isinstance(document, bytes) else json.dumps(document).encode()
     if binary:
         headers.setdefault("inference-header-content-length", str(len(body)))
-    response = application(HttpRequest("POST", f"/v2/models/{model}/infer", headers, body + binary))
+    response = ask(application, HttpRequest("POST", f"/v2/models/{model}/infer", headers, body + binary))
     length = response.headers.get("Inference-Header-Content-Length")
     content = b"".join(response.parts)
     return response.status, json.loads(content[: int(length)] if length else content), response
@@ -137,11 +142,11 @@ def _wire(dtype: DType) -> str:
 def test_raw_request(application: RestApplication) -> None:
     headers = {"inference-header-content-length": "0"}
     body = np.arange(4, dtype=np.float32).tobytes()
-    response = application(HttpRequest("POST", "/v2/models/scale/infer", headers, body))
+    response = ask(application, HttpRequest("POST", "/v2/models/scale/infer", headers, body))
     assert response.status == 200
     assert np.frombuffer(response.parts[1], np.float32).tolist() == [0.0, 2.0, 4.0, 6.0]
     for model, wrong in (("scale", body[:-1]), ("scale", b""), ("sum", body), ("fixed", body)):
-        response = application(HttpRequest("POST", f"/v2/models/{model}/infer", headers, wrong))
+        response = ask(application, HttpRequest("POST", f"/v2/models/{model}/infer", headers, wrong))
         assert response.status == 400, model
 
 
@@ -242,8 +247,8 @@ def test_unknown_models_versions_and_paths_are_404(application: RestApplication)
     assert post(application, request(), "scale/versions/9")[0] == 404
     assert post(application, request(), "scale/versions/stable")[0] == 200
     for path in ("/", "/v1", "/v2/models", "/v2/models/", "/v2/models/scale/x", "/v2/models/a/b/c", "/v2x", "//v2"):
-        assert application(HttpRequest("GET", path)).status == 404, path
-    response = application(HttpRequest("GET", "/v2/models/scale/infer"))
+        assert ask(application, HttpRequest("GET", path)).status == 404, path
+    response = ask(application, HttpRequest("GET", "/v2/models/scale/infer"))
     assert (response.status, response.headers["Allow"]) == (405, "POST")
 
 
@@ -262,17 +267,17 @@ def test_a_timeout_that_is_too_short_is_504(application: RestApplication) -> Non
 
 def test_token(server: RuntimeServer) -> None:
     application = RestApplication(server.dataplane, server.metrics.scrape, Access(token="secret"))
-    assert application(HttpRequest("GET", "/v2")).status == 401
-    assert application(HttpRequest("GET", "/v2", {"authorization": "Bearer wrong"})).status == 401
-    assert application(HttpRequest("GET", "/v2", {"authorization": "Bearer secret"})).status == 200
-    assert application(HttpRequest("GET", "/v2/health/ready")).status == 200
-    assert application(HttpRequest("GET", "/metrics")).status == 200
+    assert ask(application, HttpRequest("GET", "/v2")).status == 401
+    assert ask(application, HttpRequest("GET", "/v2", {"authorization": "Bearer wrong"})).status == 401
+    assert ask(application, HttpRequest("GET", "/v2", {"authorization": "Bearer secret"})).status == 200
+    assert ask(application, HttpRequest("GET", "/v2/health/ready")).status == 200
+    assert ask(application, HttpRequest("GET", "/metrics")).status == 200
 
 
 def test_malformed_load_requests(application: RestApplication) -> None:
     path = "/v2/repository/models/scale/load"
     for body in (b"[]", b"{", b'{"parameters": 3}', b'{"parameters": {"config": "{}"}}', b""):
-        assert application(HttpRequest("POST", path, body=body)).status == 400, body
+        assert ask(application, HttpRequest("POST", path, body=body)).status == 400, body
 
 
 JSON = st.recursive(
@@ -295,7 +300,7 @@ def test_no_document_is_a_fault_of_the_server(
 @settings(max_examples=200, deadline=None)
 def test_no_bytes_are_a_fault_of_the_server(application: RestApplication, body: bytes, length: str) -> None:
     headers = {"inference-header-content-length": length} if length else {}
-    response = application(HttpRequest("POST", "/v2/models/scale/infer", headers, body))
+    response = ask(application, HttpRequest("POST", "/v2/models/scale/infer", headers, body))
     assert response.status in (200, 400)
 
 
@@ -309,7 +314,7 @@ def test_a_document_is_counted_before_it_is_parsed(
     """49 kB of gzip are 48 MB of such a document, and those took 1.4 GB."""
     monkeypatch.setattr("json.loads", lambda _: pytest.fail("it was parsed"))
     data = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[' + unit * 5_000_000 + b"1]}]}"
-    response = application(HttpRequest("POST", "/v2/models/scale/infer", {}, data))
+    response = ask(application, HttpRequest("POST", "/v2/models/scale/infer", {}, data))
     assert response.status == 400
     assert what in response.parts[0].decode()
 
@@ -320,6 +325,8 @@ def test_large_documents_are_parsed_one_after_the_other(application: RestApplica
     body = json.dumps(document).encode()
     with ThreadPoolExecutor(4) as pool:
         requests = [HttpRequest("POST", "/v2/models/scale/infer", {}, body)] * 4
-        assert [r.status for r in pool.map(application, requests)] == [200] * 4
-    assert application(HttpRequest("POST", "/v2/models/scale/infer", {}, body[:-1])).status == 400
-    assert application(HttpRequest("POST", "/v2/models/scale/infer", {}, body)).status == 200  # nobody holds the turn
+        assert [r.status for r in pool.map(partial(ask, application), requests)] == [200] * 4
+    assert ask(application, HttpRequest("POST", "/v2/models/scale/infer", {}, body[:-1])).status == 400
+    assert (
+        ask(application, HttpRequest("POST", "/v2/models/scale/infer", {}, body)).status == 200
+    )  # nobody holds the turn

@@ -27,7 +27,7 @@ from shared_ir.service_kit.http2.frames import Code
 from shared_ir.service_kit.lanes import Lane, Stage
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.rpc import server
-from shared_ir.service_kit.rpc.listening import CannotListen
+from shared_ir.service_kit.listening import CannotListen
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.method import at_once
 from shared_ir.service_kit.rpc.request_head import SUCCESS

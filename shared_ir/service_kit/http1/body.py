@@ -9,7 +9,8 @@ from typing import Protocol
 import numpy
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_head import Head, HttpRefusal
+from shared_ir.service_kit.http1.head import Head, HttpRefusal
+from shared_ir.service_kit.http1.source import Need, Reading, Source
 
 _LEAST_STEP, _MOST_STEP = 1 << 16, 1 << 20
 _MOST_EXTENSIONS = 64 * 1024
@@ -19,16 +20,15 @@ _SLICE_BYTES = 64 * 1024
 """Compressed bytes that are given to the decoder at once: it copies what it has not used yet."""
 
 
-class ByteStream(Protocol):
-    """A buffered binary reader."""
-
-    def readinto(self, buffer: memoryview, /) -> int: ...
-
-    def readline(self, size: int, /) -> bytes: ...
-
-
 class Holder(Protocol):
     """Counts what a body takes; refuses with an IngotError."""
+
+    def take(self, count: int, /) -> bool:
+        """Whether there is room for so many bytes more; where there is not yet, it is asked again."""
+
+
+class Unpacker(Protocol):
+    """Counts what is unpacked; refuses with an IngotError."""
 
     def take(self, count: int, /) -> None: ...
 
@@ -56,22 +56,29 @@ def declared_length(head: Head, limit: int) -> int | None:
     return None
 
 
-def read_body(stream: ByteStream, head: Head, limit: int, holder: Holder) -> bytes | bytearray | memoryview:
-    """The decoded body of a request, at most ``limit`` bytes; empty when the head announces none. ``holder`` has its bytes.
-
-    Raises:
-        HttpRefusal: as :func:`declared_length`; truncated, malformed, of an unknown coding.
-        IngotError: of ``holder``.
-        TimeoutError: it did not arrive in time.
-    """
-    length = declared_length(head, limit)
+def coding_of(head: Head) -> str:
+    """How the body is packed: ``identity``, ``gzip`` or ``deflate``; raises HttpRefusal for others."""
     coding = head.fields.get("content-encoding", "identity").lower()
     if coding not in ("identity", "gzip", "deflate"):
         raise _bad("unknown Content-Encoding", "gzip or deflate", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-    if length == 0:
-        return b""
-    body = _read_chunks(stream, limit, holder) if length is None else _read_exactly(stream, length, holder)
-    return body if coding == "identity" else _decompress(body, coding, limit, holder)
+    return coding
+
+
+def read_body(
+    source: Source, length: int | None, limit: int, holder: Holder
+) -> Reading[bytes | bytearray | memoryview]:
+    """The body of a request as it comes, of ``length`` bytes, or in chunks of at most ``limit`` bytes together. ``holder`` has its bytes.
+
+    Raises:
+        HttpRefusal: truncated, malformed, too large.
+        IngotError: of ``holder``.
+    """
+    if length is None:
+        return (yield from _read_chunks(source, limit, holder))
+    if length <= len(source):
+        yield from _counted(holder, length)
+        return source.take(length)
+    return (yield from _read_exactly(source, length, holder))
 
 
 def _content_length(text: str, limit: int) -> int:
@@ -84,14 +91,19 @@ def _content_length(text: str, limit: int) -> int:
     return int(text)
 
 
-def _read_exactly(stream: ByteStream, length: int, holder: Holder) -> memoryview:
+def _counted(holder: Holder, count: int) -> Reading[None]:
+    while not holder.take(count):
+        yield Need.ROOM
+
+
+def _read_exactly(source: Source, length: int, holder: Holder) -> Reading[memoryview]:
     # NOTE: memory of such an array becomes real where it is written, so that a declared length alone takes none.
     view = memoryview(numpy.empty(length, numpy.uint8))  # type: ignore[arg-type]  # arrays are buffers
     filled = 0
     while filled < length:
         step = _step(filled, length - filled)
-        holder.take(step)
-        _fill(stream, view[filled : filled + step])
+        yield from _counted(holder, step)
+        yield from _fill(source, view[filled : filled + step])
         filled += step
     return view
 
@@ -101,11 +113,11 @@ def _step(filled: int, left: int) -> int:
     return min(left, _MOST_STEP, max(filled, _LEAST_STEP))
 
 
-def _read_chunks(stream: ByteStream, limit: int, holder: Holder) -> bytearray:
+def _read_chunks(source: Source, limit: int, holder: Holder) -> Reading[bytearray]:
     body = bytearray()
     counted, extensions = 0, 0
     while True:
-        size, extension = _chunk_size(stream)
+        size, extension = yield from _chunk_size(source)
         extensions += extension
         if extensions > _MOST_EXTENSIONS:
             raise _bad("too long extensions of chunks", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
@@ -117,52 +129,58 @@ def _read_chunks(stream: ByteStream, limit: int, holder: Holder) -> bytearray:
             step = _step(len(body), size)
             if len(body) + step > counted:
                 more = max(step, _LEAST_STEP)
-                holder.take(more)
+                yield from _counted(holder, more)
                 counted += more
-            _append(stream, body, step)
+            yield from _append(source, body, step)
             size -= step
-        if _line(stream):
+        if (yield from _line(source)):
             raise _bad("malformed chunk", "its end after its bytes")
-    while line := _line(stream):  # trailer fields
+    while line := (yield from _line(source)):  # trailer fields
         extensions += len(line)
         if extensions > _MOST_EXTENSIONS:
             raise _bad("too many trailer fields", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
     return body
 
 
-def _chunk_size(stream: ByteStream) -> tuple[int, int]:
+def _chunk_size(source: Source) -> Reading[tuple[int, int]]:
     """Of the next chunk, and the length of its extensions, which nobody reads."""
-    text, mark, rest = _line(stream).partition(b";")
+    text, mark, rest = (yield from _line(source)).partition(b";")
     digits = text.rstrip(b" \t")
     if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
         raise _bad("malformed chunk size", "hexadecimal digits")
     return int(digits, 16), len(mark) + len(rest)
 
 
-def _append(stream: ByteStream, body: bytearray, count: int) -> None:
-    start = len(body)
-    body += bytes(count)
-    with memoryview(body) as view:
-        _fill(stream, view[start:])
+def _append(source: Source, body: bytearray, count: int) -> Reading[None]:
+    while count:
+        piece = source.take(count)
+        if not piece:
+            if source.has_ended:
+                raise _cut_off()
+            yield Need.BYTES
+        body += piece
+        count -= len(piece)
 
 
-def _fill(stream: ByteStream, view: memoryview) -> None:
-    filled = 0
-    while filled < len(view):
-        count = stream.readinto(view[filled:])
-        if not count:
-            raise _bad("the connection ended inside the body")
-        filled += count
+def _fill(source: Source, view: memoryview) -> Reading[None]:
+    if not (yield from source.read_into(view)):
+        raise _cut_off()
 
 
-def _line(stream: ByteStream) -> bytes:
-    line = stream.readline(_MOST_LINE_BYTES)
+def _line(source: Source) -> Reading[bytes]:
+    line = yield from source.line(_MOST_LINE_BYTES)
     if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
         raise _bad("malformed chunked body", "lines that end with CR LF")
     return line[:-2]
 
 
-def _decompress(body: bytes | bytearray | memoryview, coding: str, limit: int, holder: Holder) -> bytearray:
+def unpacked(body: bytes | bytearray | memoryview, coding: str, limit: int, holder: Unpacker) -> bytearray:
+    """A packed body, at most ``limit`` bytes, which ``holder`` counts in its place.
+
+    Raises:
+        HttpRefusal: it is not of that coding, or larger.
+        IngotError: of ``holder``.
+    """
     decoder = zlib.decompressobj(wbits=47 if coding == "gzip" else 15)
     data = bytearray()
     end = 0
@@ -187,6 +205,10 @@ def _decompress(body: bytes | bytearray | memoryview, coding: str, limit: int, h
         raise _bad(f"the {coding} body has more bytes behind its end")
     holder.give(len(body))
     return data
+
+
+def _cut_off() -> HttpRefusal:
+    return _bad("the connection ended inside the body")
 
 
 def _bad(message: str, expected: str = "", status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> HttpRefusal:

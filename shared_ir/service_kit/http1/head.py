@@ -9,9 +9,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Protocol
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.http1.source import Reading, Source
 
 MOST_TARGET_BYTES = 16 * 1024
 MOST_HEAD_BYTES = 64 * 1024
@@ -25,10 +25,6 @@ _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]
 _ABSOLUTE = re.compile(r"https?://([^/?#]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
 
 
-class LineStream(Protocol):
-    def readline(self, size: int, /) -> bytes: ...
-
-
 class HttpRefusal(Exception):
     """A request that cannot be read to its end; the connection must be closed after answering with ``status``."""
 
@@ -40,25 +36,25 @@ class HttpRefusal(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """``target`` starts with a slash; names of ``fields`` are in lower case, values of equal names joined by commas."""
+    """``path`` starts with a slash, and has no query; names of ``fields`` are in lower case, values of equal names joined by commas."""
 
     method: str
-    target: str
+    path: str
     fields: Mapping[str, str]
     keeps: bool
     is_old: bool
     """HTTP/1.0"""
 
 
-def read_head(stream: LineStream) -> Head | None:
+def read_head(source: Source) -> Reading[Head | None]:
     """The next head; ``None`` where the stream ends before it.
 
     Raises:
         HttpRefusal: it is malformed, or larger than a server reads.
     """
-    line = stream.readline(MOST_TARGET_BYTES)
+    line = yield from source.line(MOST_TARGET_BYTES)
     if line == b"\r\n":  # old clients end a body with one
-        line = stream.readline(MOST_TARGET_BYTES)
+        line = yield from source.line(MOST_TARGET_BYTES)
     if not line:
         return None
     match = _REQUEST.fullmatch(line)
@@ -71,11 +67,11 @@ def read_head(stream: LineStream) -> Head | None:
     method, target, major, minor = match.groups()
     if major != b"1":
         raise _refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this is a server of HTTP/1.1", "HTTP/1.1")
-    fields = _read_fields(stream, MOST_HEAD_BYTES - len(line))
+    fields = yield from _read_fields(source, MOST_HEAD_BYTES - len(line))
     is_old = minor == b"0"
     if not is_old and "host" not in fields:
         raise _refusal(HTTPStatus.BAD_REQUEST, "the request has no Host", "one Host header")
-    path, host = _origin_form(target.decode())
+    found, host = _origin_form(target.decode())
     if host is not None:
         fields["host"] = host
     if not _HOST.fullmatch(fields.get("host", "")):
@@ -83,15 +79,14 @@ def read_head(stream: LineStream) -> Head | None:
             HTTPStatus.BAD_REQUEST, "the Host of the request is none", "a name or address, and its port", "host"
         )
     options = fields.get("connection", "").lower()
-    return Head(
-        method.decode(), path, fields, "close" not in options and (not is_old or "keep-alive" in options), is_old
-    )
+    keeps = "close" not in options and (not is_old or "keep-alive" in options)
+    return Head(method.decode(), found.partition("?")[0], fields, keeps, is_old)
 
 
-def _read_fields(stream: LineStream, left: int) -> dict[str, str]:
+def _read_fields(source: Source, left: int) -> Reading[dict[str, str]]:
     fields: dict[str, str] = {}
     for _ in range(MOST_FIELDS + 1):
-        line = stream.readline(left)
+        line = yield from source.line(left)
         if line == b"\r\n":
             return fields
         left -= len(line)

@@ -1,4 +1,4 @@
-"""Sockets that listen at an address as gRPC writes it: ``host:port``, ``[::]:port`` for IPv4 as well, ``unix:path``."""
+"""Sockets that listen at an address: ``host:port``, ``[::]:port`` for IPv4 as well, ``unix:path``."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class CannotListen(IngotError):
     """An address cannot be used."""
 
 
-def listening(address: str) -> tuple[socket.socket, ...]:
-    """Sockets at every address that ``address`` means, with one port.
+def listening(address: str, protocol: str) -> tuple[socket.socket, ...]:
+    """Sockets at every address that ``address`` means, with one port; ``protocol`` is what they are for.
 
     Raises:
         CannotListen: INVALID_ARGUMENT.
@@ -30,11 +30,17 @@ def listening(address: str) -> tuple[socket.socket, ...]:
     except (OSError, ValueError, OverflowError) as error:
         raise CannotListen(
             ErrorCode.INVALID_ARGUMENT,
-            "cannot listen for gRPC",
+            f"cannot listen for {protocol}",
             field=address,
             received=str(error),
             remedy="Choose another address: it may be in use by another process.",
         ) from error
+
+
+def port_of(sockets: tuple[socket.socket, ...]) -> int:
+    """Of the first one; 0 in a folder."""
+    name = sockets[0].getsockname()
+    return int(name[1]) if isinstance(name, tuple) else 0
 
 
 def _at_host(host: str, port: int) -> tuple[socket.socket, ...]:

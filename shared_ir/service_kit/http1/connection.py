@@ -1,0 +1,361 @@
+"""One connection of an HTTP/1.1 server. All of it runs in the thread of the loop, but for what takes time."""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+import logging
+import select
+import time
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Protocol
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.event_loop import EventLoop, Greeting
+from shared_ir.service_kit.http1.answer import answered, start_of
+from shared_ir.service_kit.http1.arriving import Arriving, Whole
+from shared_ir.service_kit.http1.head import HttpRefusal
+from shared_ir.service_kit.http1.source import Need
+from shared_ir.service_kit.http_message import Application, HttpResponse
+from shared_ir.service_kit.room import Guest, Room, peer_of
+from shared_ir.service_kit.status import http_status, visible
+from shared_ir.service_kit.waiting import WouldWait
+
+_LOG = logging.getLogger(__name__)
+_SLOWEST_READER = 64 * 1024
+"""Bytes of an answer that a client takes a second at least, beside the time that every request has."""
+_MOST_OUT = 64 * 1024
+"""Bytes that a transport keeps; an answer of more is over once they have left. Smaller ones leave in one piece with their head."""
+_MOST_AHEAD = 64 * 1024
+"""Bytes of further requests that are read while one is answered."""
+_LINGER_SECONDS = 1.0
+_ASK_SECONDS = 0.02
+"""Between two questions for room."""
+_NO_NOISE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INTERNAL_SERVER_ERROR})
+"""Statuses without a line in the log: metrics count refusals under load, and a failure of ours has its own line."""
+_CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+
+@dataclass(frozen=True, slots=True)
+class HttpLimits:
+    """Bounds on what clients may hold. Times in seconds.
+
+    Attributes:
+        max_connections: counted from their acceptance on; for another one the idlest is closed.
+        idle_timeout: between two requests.
+        head_timeout: from the first byte of a request to the end of its head, and for a TLS handshake.
+        request_timeout: from the first byte of a request to its last, and for the client to take the answer.
+    """
+
+    max_connections: int = 512
+    idle_timeout: float = 75.0
+    head_timeout: float = 10.0
+    request_timeout: float = 60.0
+
+
+class Phase(enum.IntEnum):
+    """What a connection does; the lower, the sooner it is closed for another."""
+
+    IDLE = 0  # between requests, in its handshake, or refused already
+    CLIENT = 1  # the client sends its request, or takes its answer
+    OURS = 2  # the request is computed
+
+
+class Owner(Protocol):
+    """The server of a connection."""
+
+    application: Application
+    limits: HttpLimits
+    room: Room
+    stopping: bool
+    loop: EventLoop
+    scratch: memoryview
+    """What is read goes through it, of all connections, but for large bodies."""
+
+    def connected(self, connection: Connection, greeting: Greeting, /) -> bool:
+        """Whether there is room for it, perhaps at the cost of another one."""
+
+    def disconnected(self, connection: Connection, /) -> None: ...
+
+    def compute(self, connection: Connection, whole: Whole, /) -> bool:
+        """Call ``computed`` in another thread, and then ``answered`` in this one; False where there is no thread any more."""
+
+
+class Connection(asyncio.BufferedProtocol):
+    """``since`` is when ``phase`` began, on ``time.monotonic``."""
+
+    def __init__(self, server: Owner) -> None:
+        self.peer = ""
+        self.phase = Phase.IDLE
+        self.since = time.monotonic()
+        self.evicted = False
+        """It serves no other request."""
+        self._server = server
+        self._transport: Any = None
+        self._guest: Guest
+        self._arriving: Arriving
+        self._deadline = self.since + server.limits.idle_timeout
+        """Until when it may stay as it is; while a request is computed, that is for others to say."""
+        self._began = 0.0
+        self._keeps = False
+        """Whether the answer that leaves is not the last one."""
+        self._is_answering = self._is_lingering = self._is_over = self._is_paused = self._is_choked = False
+
+    @property
+    def busy(self) -> bool:
+        return self.phase is not Phase.IDLE
+
+    # ---- of the transport
+
+    def accepted(self, greeting: Greeting, name: Any) -> bool:
+        self._transport = greeting
+        self._deadline = self.since + self._server.limits.head_timeout
+        self.peer = peer_of(name[0] if isinstance(name, tuple) else "")
+        self._guest = self._server.room.enter(self.peer, self.evict)
+        self._arriving = Arriving(self._server.application, self._guest, self.peer)
+        return self._server.connected(self, greeting)
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+        transport.set_write_buffer_limits(_MOST_OUT, 0)
+        if self.evicted:
+            transport.abort()
+        self._enter(Phase.IDLE, self._server.limits.idle_timeout)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._arriving.source.target or self._server.scratch
+
+    def buffer_updated(self, count: int) -> None:
+        source = self._arriving.source
+        if source.target is not None:
+            source.filled(count)
+        elif not (self._is_lingering or self._is_over):
+            source.feed(bytes(self._server.scratch[:count]))
+        if self._is_reading:
+            self._go_on()
+        elif len(source) > _MOST_AHEAD:
+            self._pause()
+
+    def eof_received(self) -> bool:
+        """NOTE: a client that has closed its side is told why its request cannot be read; if it is computed already, it counts as gone."""
+        self._arriving.source.has_ended = True
+        if self._is_lingering or (self.phase is Phase.IDLE and not self._arriving.has_begun):
+            return False
+        if self._is_reading:
+            self._go_on()
+        return self._transport.get_extra_info("ssl_object") is None  # TLS has no half of a connection
+
+    def connection_lost(self, error: Exception | None) -> None:
+        """NOTE: what is computed holds what it holds until it is."""
+        is_first, self._is_over = not self._is_over, True
+        self._arriving.source.has_ended = True
+        if is_first and self.phase is not Phase.OURS:
+            self._end()
+
+    def _end(self) -> None:
+        self._guest.leave()
+        self._server.disconnected(self)
+
+    def pause_writing(self) -> None:
+        self._is_choked = True
+
+    def resume_writing(self) -> None:
+        self._is_choked = False
+        if self._is_answering:
+            self._sent()
+
+    # ---- for the server
+
+    def evict(self) -> None:
+        """End what waits for the client; from any thread."""
+        self.evicted = True
+        self._server.loop.post(Connection._evicted, self)
+
+    def _evicted(self) -> None:
+        if self._is_over or self.phase is Phase.OURS:
+            return
+        if self.phase is Phase.IDLE or self._is_answering:
+            self.abort()
+            return
+        error = IngotError(
+            ErrorCode.UNAVAILABLE,
+            "the server needed the room of this request for others before it had arrived",
+            remedy="Send it again, without pauses.",
+        )
+        self._refuse(error, HTTPStatus.SERVICE_UNAVAILABLE)
+
+    def close_if_idle(self) -> None:
+        """End a connection that waits for its next request; one that has just begun is still answered."""
+        if not (self.busy or self._arriving.has_begun):
+            self._transport.close()
+
+    def abort(self) -> None:
+        if self.phase is not Phase.OURS:
+            self._guest.give(self._guest.held)
+        self._transport.abort()
+
+    def look(self, now: float) -> None:
+        """Let go of a client that takes too long."""
+        if now < self._deadline or self.phase is Phase.OURS:
+            return
+        if self.phase is Phase.CLIENT and not self._is_answering:
+            error = IngotError(ErrorCode.DEADLINE_EXCEEDED, "the request took too long to arrive")
+            self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
+        elif self.phase is Phase.IDLE and not self._is_lingering:
+            self._transport.close()
+            self._deadline = now + _LINGER_SECONDS
+            self._is_lingering = True
+        else:
+            self.abort()
+
+    # ---- a request
+
+    @property
+    def _is_reading(self) -> bool:
+        return not (self._is_answering or self._is_lingering or self._is_over or self.phase is Phase.OURS)
+
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        now = time.monotonic()
+        self.phase, self.since, self._deadline = phase, now, now + seconds
+        self._guest.waits_since = now if phase is Phase.CLIENT else None
+
+    def _go_on(self) -> None:
+        """Read on, as far as bytes have come."""
+        if not self._is_reading:
+            return
+        if self.phase is Phase.IDLE:
+            self._enter(Phase.CLIENT, self._server.limits.head_timeout)
+        try:
+            found = self._arriving.read()
+        except HttpRefusal as refusal:
+            self._refuse(refusal.error, refusal.status)
+        except IngotError as error:
+            self._refuse(error, http_status(error))
+        else:
+            if isinstance(found, Whole):
+                self._answer(found)
+            elif found is None:
+                self._transport.close()
+            else:
+                self._wait(found)
+
+    def _wait(self, need: Need) -> None:
+        arriving = self._arriving
+        if arriving.head is not None:
+            self._deadline = self.since + self._server.limits.request_timeout
+        if arriving.expects_continue:
+            arriving.expects_continue = False
+            self._transport.write(_CONTINUE)
+        if need is Need.ROOM:
+            self._pause()
+            self._server.loop.later(_ASK_SECONDS, self._go_on)
+        else:
+            self._resume()
+
+    def _answer(self, whole: Whole) -> None:
+        if whole.admission is None:
+            assert whole.answer is not None
+            self._respond(whole.answer, whole.keeps)
+            return
+        self._enter(Phase.OURS, 0.0)
+        if whole.admission.is_quick(len(whole.body)) and "content-encoding" not in whole.head.fields:
+            held, self._guest.waits = self._guest.held, False
+            try:
+                self.answered(*self.computed(whole))
+                return
+            except WouldWait:
+                self._guest.give_part(self._guest.held - held)
+            finally:
+                self._guest.waits = True
+        if not self._server.compute(self, whole):
+            self.abort()
+
+    def computed(self, whole: Whole) -> tuple[HttpResponse, bool]:
+        """The answer to a request, and whether another one may follow; where its guest waits, in a thread that may."""
+        return answered(whole, self._server.application, self._guest, self.peer, self._is_gone)
+
+    def answered(self, response: HttpResponse, keeps: bool) -> None:
+        if self._is_over:
+            self._end()
+        else:
+            self._respond(response, keeps)
+
+    def _is_gone(self) -> bool:
+        """Whether the client has closed the connection, or its sending side, which counts as that."""
+        if self._arriving.source.has_ended or self._is_over:
+            return True
+        return self._is_paused and _has_hung_up(self._transport)
+
+    def _refuse(self, error: IngotError, status: HTTPStatus) -> None:
+        self._arriving.abandon(error)
+        self._respond(HttpResponse.failure(error, status), False)
+
+    def _respond(self, response: HttpResponse, keeps: bool) -> None:
+        head, length = self._arriving.head, sum(map(len, response.parts))
+        self._keeps = keeps and not self._server.stopping and not self.evicted and "Connection" not in response.headers
+        if response.status >= 400:
+            self._log(response)
+        start = start_of(response, length, head, self._keeps)
+        parts = response.parts if head is None or head.method != "HEAD" else ()
+        self._is_answering = True
+        self._enter(Phase.CLIENT, self._server.limits.request_timeout + length / _SLOWEST_READER)
+        if length <= _MOST_OUT:
+            self._transport.write(b"".join((start, *parts)))
+        else:
+            self._transport.writelines([start, *parts])
+        if not self._is_choked:
+            self._sent()
+
+    def _sent(self) -> None:
+        """The answer is on its way."""
+        self._is_answering = False
+        self._guest.give(self._guest.held)
+        if self._is_over:
+            return
+        if not self._keeps or self._transport.is_closing():
+            self._linger()
+            return
+        self._enter(Phase.IDLE, self._server.limits.idle_timeout)
+        if len(self._arriving.source) or self._arriving.source.has_ended:
+            self._server.loop.soon(self._go_on)
+        else:
+            self._resume()
+
+    def _linger(self) -> None:
+        """Read on for a moment, so that the answer is not lost to the reset of a connection with unread data."""
+        self._enter(Phase.IDLE, _LINGER_SECONDS)
+        self._is_lingering = True
+        if self._arriving.source.has_ended or self.evicted or not self._transport.can_write_eof():
+            self._transport.close()
+        else:
+            self._transport.write_eof()
+            self._resume()
+
+    def _pause(self) -> None:
+        if not self._is_paused and not self._is_over:
+            self._is_paused = True
+            self._transport.pause_reading()
+
+    def _resume(self) -> None:
+        if self._is_paused and not self._is_over:
+            self._is_paused = False
+            self._transport.resume_reading()
+
+    def _log(self, response: HttpResponse) -> None:
+        """One line for what was refused, with nothing of the request but its method and path."""
+        if response.status in _NO_NOISE or not response.note:
+            return
+        head = self._arriving.head
+        what = f"{head.method} {visible(head.path, 200)}" if head else "what is no request"
+        _LOG.info("%s from %s: %d %s", what, self.peer, response.status, visible(response.note, 300))
+
+
+def _has_hung_up(transport: Any) -> bool:
+    """Where nothing is read, and so no end of it."""
+    poll = select.poll()
+    try:
+        poll.register(transport.get_extra_info("socket"), select.POLLRDHUP)
+        return bool(poll.poll(0))
+    except (OSError, ValueError, TypeError):  # it is closed already
+        return True
