@@ -12,8 +12,19 @@ from http import HTTPStatus
 from urllib.parse import unquote
 
 from runtime_service.api import documents, rest_codec
+from runtime_service.api.deadline import deadline
+from runtime_service.api.rest_document import BinaryOutputs, Document, Documents
 from runtime_service.api.rest_extensions import ADMIN, Extensions, Handler, Routes, json_object
-from runtime_service.batching.messages import NOWHERE, REQUEST_ID, SPLIT_KEY, Cancellation, InferRequest, Origin
+from runtime_service.batching.messages import (
+    NOWHERE,
+    REQUEST_ID,
+    SPLIT_KEY,
+    Cancellation,
+    InferRequest,
+    Origin,
+    SharedTensor,
+    TensorData,
+)
 from runtime_service.batching.quick import MOST_MESSAGE_BYTES
 from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
@@ -33,6 +44,8 @@ _LARGE_BYTES = 1 << 18
 _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
+_RAW = Document("", (), (), BinaryOutputs(default=True), {})
+"""Of a request whose body is its one input."""
 _HEALTH = "/v2/health/"
 _MOST_KNOWN, _MOST_KNOWN_PATH = 1024, 512
 """Routes that are remembered, and characters of a path."""
@@ -83,6 +96,7 @@ class RestApplication:
             *Extensions(dataplane, access.admin).routes(),
         )
         self._asked_often = (self._live, self._ready, self._model_ready, self._server_metadata)
+        self._documents = Documents()
         self._known: dict[tuple[str, str], tuple[Handler, str, str]] = {}
         """Routes of requests that have come, by their method and path."""
 
@@ -153,22 +167,28 @@ class RestApplication:
 
     def _infer(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         try:
-            decoded, binary = self._decoded(request, model, version)
+            document, inputs = self._content(request, model, version)
+            decoded = InferRequest(
+                model_name=model,
+                inputs=inputs,
+                model_version=version,
+                id=document.id,
+                outputs=document.outputs,
+                parameters=document.parameters,
+                deadline=deadline(document.parameters),
+                cancellation=Cancellation(request.has_gone),
+                peer=request.peer,
+                split_key=request.headers.get(SPLIT_KEY, ""),
+                hold=request.hold,
+                grow=request.grow,
+                size=len(request.body),
+                waits=request.waits,
+                origin=self._origin(request),
+            )
         except IngotError as error:
             self._dataplane.refused(self._headed(request, model, version), error)
             raise
-        decoded = replace(
-            decoded,
-            cancellation=Cancellation(request.has_gone),
-            peer=request.peer,
-            split_key=request.headers.get(SPLIT_KEY, ""),
-            hold=request.hold,
-            grow=request.grow,
-            origin=self._origin(request),
-            size=len(request.body),
-            waits=request.waits,
-        )
-        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded))
+        return rest_codec.encode(self._dataplane.infer(decoded), document.binary, taking(decoded))
 
     def _headed(self, request: HttpRequest, model: str, version: str) -> InferRequest:
         """What is known of an inference that cannot be read."""
@@ -179,15 +199,21 @@ class RestApplication:
             return NOWHERE
         return Origin("http", request.headers.get(REQUEST_ID, ""), request.headers.get(TRACE_PARENT, ""))
 
-    def _decoded(self, request: HttpRequest, model: str, version: str) -> tuple[InferRequest, rest_codec.BinaryOutputs]:
-        length = request.headers.get(rest_codec.JSON_LENGTH)
+    def _content(
+        self, request: HttpRequest, model: str, version: str
+    ) -> tuple[Document, tuple[TensorData | SharedTensor, ...]]:
+        body, length = request.body, request.headers.get(rest_codec.JSON_LENGTH)
         if length == "0":
             expected = self._dataplane.model_metadata(model, version).signature
-            return rest_codec.decode_raw(model, version, request.body, expected)
-        document = rest_codec.json_part(request.body, length)
-        large = _LARGE_DOCUMENT if len(document) > _LARGE_BYTES else nullcontext()
-        with request.holding(json_bytes(document)), large:
-            return rest_codec.decode(model, version, request.body, len(document))
+            return _RAW, (rest_codec.raw_tensor(model, body, expected),)
+        text = rest_codec.json_part(body, length)
+        rest = memoryview(body)[len(text) :]
+        if (known := self._documents.known(text)) is not None:
+            return known, rest_codec.tensors(known, rest)
+        large = _LARGE_DOCUMENT if len(text) > _LARGE_BYTES else nullcontext()
+        with request.holding(json_bytes(text)), large:
+            document = self._documents.read(text)
+            return document, rest_codec.tensors(document, rest)
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return _truth(self._dataplane.live())

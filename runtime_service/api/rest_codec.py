@@ -5,20 +5,15 @@ Formats: Open Inference Protocol v2 (``required_api.md``) and Triton's ``extensi
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
 
 from runtime_service.api.answers import json_values
-from runtime_service.api.deadline import deadline
-from runtime_service.api.parameters import check_request, output_request, place_of_input, place_parameters
-from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
+from runtime_service.api.parameters import place_parameters
+from runtime_service.api.rest_document import BinaryOutputs, Document, Input
+from runtime_service.batching.datatypes import from_bytes, to_bytes, wire_name
 from runtime_service.batching.messages import (
-    InferRequest,
     InferResponse,
-    OutputRequest,
-    Parameter,
     SharedTensor,
     Take,
     TensorData,
@@ -29,7 +24,7 @@ from runtime_service.models.served import Interface
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
-from shared_ir.service_kit.http_message import HttpResponse, parse_json
+from shared_ir.service_kit.http_message import HttpResponse
 
 JSON_LENGTH = "inference-header-content-length"
 """Header with the length of the JSON part in bytes; binary tensors follow it."""
@@ -37,18 +32,6 @@ JSON_LENGTH = "inference-header-content-length"
 
 _SHORT_BYTES = 1 << 16
 """JSON up to this size is one piece."""
-_JSON_KINDS: dict[type[Any], str] = {dict: "an object", list: "an array", str: "a string"}
-
-
-@dataclass(frozen=True, slots=True)
-class BinaryOutputs:
-    """Which outputs the client wants as bytes: all or none, but for the exceptions by name."""
-
-    default: bool = False
-    by_name: Mapping[str, bool] | None = None
-
-    def wants(self, name: str) -> bool:
-        return (self.by_name or {}).get(name, self.default)
 
 
 Body = bytes | bytearray | memoryview
@@ -60,21 +43,16 @@ def json_part(body: Body, json_length: str | None) -> memoryview:
     return view if json_length is None else view[: _json_length(json_length, len(view))]
 
 
-def decode(model: str, version: str, body: Body, split: int) -> tuple[InferRequest, BinaryOutputs]:
-    """A request of ``split`` bytes of JSON, and binary tensors behind them.
+def tensors(document: Document, rest: memoryview) -> tuple[TensorData | SharedTensor, ...]:
+    """The inputs of a request; ``rest`` are the bytes behind its JSON.
 
     Raises:
         IngotError: INVALID_ARGUMENT naming the tensor or field.
     """
-    view = memoryview(body)
-    document = _expect(parse_json(view[:split]), dict, "body")
-    parameters = _parameters(document)
-    check_request(parameters)
-    inputs: list[TensorData | SharedTensor] = []
-    rest = view[split:]
-    for item in _expect(document.get("inputs"), list, "inputs"):
-        tensor, rest = _input(_expect(item, dict, "inputs"), rest)
-        inputs.append(tensor)
+    found = []
+    for each in document.inputs:
+        tensor, rest = _tensor(each, rest)
+        found.append(tensor)
     if len(rest):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -82,21 +60,11 @@ def decode(model: str, version: str, body: Body, split: int) -> tuple[InferReque
             field="binary_data_size",
             received=f"{len(rest)} bytes too many",
         )
-    outputs, binary = _outputs(document, bool(parameters.get("binary_data_output", False)))
-    request = InferRequest(
-        model_name=model,
-        model_version=version,
-        id=_expect(document.get("id", ""), str, "id"),
-        inputs=tuple(inputs),
-        outputs=outputs,
-        parameters=parameters,
-        deadline=deadline(parameters),
-    )
-    return request, binary
+    return tuple(found)
 
 
-def decode_raw(model: str, version: str, body: Body, expected: Interface) -> tuple[InferRequest, BinaryOutputs]:
-    """A raw request: the body is the one input, of batch 1; its one other variable dim follows from the size.
+def raw_tensor(model: str, body: Body, expected: Interface) -> TensorData:
+    """The one input of a raw request, whose body it is, of batch 1; its one other variable dim follows from the size.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the model is not of that kind, or the size does not fit.
@@ -107,8 +75,7 @@ def decode_raw(model: str, version: str, body: Body, expected: Interface) -> tup
     if spec.dtype is DType.STRING:
         raise _raw_refused("an input of numbers, whose shape follows from the size")
     shape = _raw_shape(spec, len(body), expected.batch)
-    tensor = TensorData(spec.name, spec.dtype, from_bytes(memoryview(body), spec.dtype, shape, spec.name))
-    return InferRequest(model, (tensor,), version), BinaryOutputs(default=True)
+    return TensorData(spec.name, spec.dtype, from_bytes(memoryview(body), spec.dtype, shape, spec.name))
 
 
 def encode(response: InferResponse, binary: BinaryOutputs, take: Take) -> HttpResponse:
@@ -117,25 +84,21 @@ def encode(response: InferResponse, binary: BinaryOutputs, take: Take) -> HttpRe
     Raises:
         IngotError: as ``take``, which is asked before each piece is made.
     """
-    head = {"model_name": response.model_name, "model_version": response.model_version}
-    if response.id:
-        head["id"] = response.id
-    text = [_json(head)[:-1] + b',"outputs":[']
+    head = _head(response.model_name, response.model_version)
+    named = b',"id":' + json.dumps(response.id).encode() if response.id else b""
+    text = [head, named, b',"outputs":[']
     tail: list[bytes] = []
-    for i, tensor in enumerate(response.outputs):
-        document = {
-            "name": tensor.name,
-            "datatype": wire_name(tensor.dtype),
-            "shape": list(tensor.array.shape),
-        }
-        comma = b"," * bool(i)
+    comma = b""
+    for tensor in response.outputs:
+        text += (comma, _output_head(tensor.name, tensor.dtype, tensor.array.shape))
         if tensor.place is not None:
-            text.append(comma + _json({**document, "parameters": place_parameters(tensor.place)}))
+            text.append(b',"parameters":%s}' % json.dumps(place_parameters(tensor.place)).encode())
         elif binary.wants(tensor.name):
             tail.append(to_bytes(tensor.array, take))
-            text.append(comma + _json({**document, "parameters": {"binary_data_size": len(tail[-1])}}))
+            text.append(b',"parameters":{"binary_data_size":%d}}' % len(tail[-1]))
         else:
-            text += (comma + _json(document)[:-1] + b',"data":[', *json_values(tensor.array, take), b"]}")
+            text += (b',"data":[', *json_values(tensor.array, take), b"]}")
+        comma = b","
     text.append(b"]}")
     length = sum(map(len, text))
     if length <= _SHORT_BYTES:
@@ -146,92 +109,34 @@ def encode(response: InferResponse, binary: BinaryOutputs, take: Take) -> HttpRe
     return HttpResponse(parts=(*text, *tail), headers={"Content-Type": kind, **headers})
 
 
-def _json(document: dict[str, Any]) -> bytes:
-    return json.dumps(document, separators=(",", ":")).encode()
+@functools.lru_cache(maxsize=1024)
+def _head(model: str, version: str) -> bytes:
+    """The beginning of an answer."""
+    return f'{{"model_name":{json.dumps(model)},"model_version":{json.dumps(version)}'.encode()
 
 
-def _input(item: dict[str, Any], rest: memoryview) -> tuple[TensorData | SharedTensor, memoryview]:
-    name = _expect(item.get("name"), str, "inputs.name")
-    parameters = _parameters(item, name)
-    place = place_of_input(parameters, name)
-    dtype = parse_datatype(_expect(item.get("datatype"), str, "inputs.datatype", name), name)
-    shape = _shape(item.get("shape"), name)
-    size = parameters.get("binary_data_size")
-    if place is not None:
-        if "data" in item or size is not None:
-            message, field = "an input has data although it lies in shared memory", "data"
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, tensor=name, field=field)
-        return SharedTensor(name, dtype, shape, place), rest
-    if size is None:
-        if "data" not in item:
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, "an input has no data", tensor=name, field="data")
-        return TensorData(name, dtype, from_numbers(item["data"], dtype, shape, name)), rest
-    if "data" in item:
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "an input has JSON and binary data", tensor=name, field="data")
+@functools.lru_cache(maxsize=1024)
+def _output_head(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:
+    """The beginning of an output."""
+    return f'{{"name":{json.dumps(name)},"datatype":"{wire_name(dtype)}","shape":{json.dumps(list(shape))}'.encode()
+
+
+def _tensor(head: Input, rest: memoryview) -> tuple[TensorData | SharedTensor, memoryview]:
+    """An input, and the bytes behind it; ``rest`` are those that no input before it had."""
+    if head.place is not None:
+        return SharedTensor(head.name, head.dtype, head.shape, head.place), rest
+    if head.has_values:
+        return TensorData(head.name, head.dtype, from_numbers(head.values, head.dtype, head.shape, head.name)), rest
+    size = head.size
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(rest):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "binary_data_size does not fit the body",
-            tensor=name,
+            tensor=head.name,
             expected=f"an integer from 0 to {len(rest)}, the binary bytes left",
             received=repr(size)[:100],
         )
-    return TensorData(name, dtype, from_bytes(rest[:size], dtype, shape, name)), rest[size:]
-
-
-def _outputs(document: dict[str, Any], default: bool) -> tuple[tuple[OutputRequest, ...], BinaryOutputs]:
-    found: list[OutputRequest] = []
-    binary: dict[str, bool] = {}
-    for item in _expect(document.get("outputs", []), list, "outputs"):
-        name = _expect(_expect(item, dict, "outputs").get("name"), str, "outputs.name")
-        parameters = _parameters(item, name)
-        found.append(output_request(name, parameters))
-        if "binary_data" in parameters:
-            binary[name] = bool(parameters["binary_data"])
-    return tuple(found), BinaryOutputs(default, binary)
-
-
-def _parameters(item: dict[str, Any], tensor: str = "") -> dict[str, Parameter]:
-    parameters = _expect(item.get("parameters", {}), dict, "parameters", tensor)
-    for name, value in parameters.items():
-        if not isinstance(value, bool | int | float | str | None):
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "a parameter is of the wrong kind",
-                tensor=tensor,
-                field=name[:100],
-                expected="a truth value, a number or a string",
-                received=_JSON_KINDS[type(value)],
-            )
-    return {name: value for name, value in parameters.items() if value is not None}
-
-
-def _shape(value: object, tensor: str) -> tuple[int, ...]:
-    extents = _expect(value, list, "shape", tensor)
-    if not all(type(extent) is int and 0 <= extent < 2**63 for extent in extents):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "a shape is malformed",
-            tensor=tensor,
-            field="shape",
-            expected="a list of integers >= 0",
-            received=repr(extents)[:100],
-        )
-    return tuple(extents)
-
-
-def _expect(value: Any, kind: type[Any], field: str, tensor: str = "") -> Any:
-    """``value``, which must be of this JSON kind."""
-    if not isinstance(value, kind):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "a field of the request is missing or of the wrong kind",
-            tensor=tensor,
-            field=field,
-            expected=_JSON_KINDS[kind],
-            received="nothing" if value is None else type(value).__name__,
-        )
-    return value
+    return TensorData(head.name, head.dtype, from_bytes(rest[:size], head.dtype, head.shape, head.name)), rest[size:]
 
 
 def _json_length(text: str, available: int) -> int:

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from runtime_service.api import grpc_codec, rest_codec
+from runtime_service.api.rest_document import BinaryOutputs
 from runtime_service.arrays import Array
 from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, Take, TensorData
 from runtime_service.batching.taking import taking
@@ -38,8 +39,8 @@ ARRAYS: Mapping[str, tuple[DType, Array]] = {
     "escaped strings": (DType.STRING, strings(*["\x01" * 700_000, "\U0001f600" * 700_000] * 3)),
 }
 WAYS: Mapping[str, Callable[[InferResponse, Take], object]] = {
-    "json": lambda response, take: rest_codec.encode(response, rest_codec.BinaryOutputs(), take),
-    "binary": lambda response, take: rest_codec.encode(response, rest_codec.BinaryOutputs(True), take),
+    "json": lambda response, take: rest_codec.encode(response, BinaryOutputs(), take),
+    "binary": lambda response, take: rest_codec.encode(response, BinaryOutputs(True), take),
     "grpc raw": lambda response, take: grpc_codec.encode(response, True, take),
     "grpc typed": lambda response, take: grpc_codec.encode(response, False, take),
 }
@@ -75,7 +76,7 @@ def test_memory_is_asked_for_before_it_is_used(name: str, way: str) -> None:
 @pytest.mark.parametrize("name", ARRAYS)
 def test_json_is_that_of_the_whole(name: str) -> None:
     array = ARRAYS[name][1]
-    made = rest_codec.encode(answer(name), rest_codec.BinaryOutputs(), lambda size: None)
+    made = rest_codec.encode(answer(name), BinaryOutputs(), lambda size: None)
     document = json.loads(b"".join(made.parts))
     assert document["outputs"][0]["data"] == array.ravel().tolist()
     assert (document["model_name"], document["model_version"], document["id"]) == ("m", "1", "r")
@@ -88,7 +89,7 @@ def test_several_outputs_of_both_kinds() -> None:
         TensorData("b", DType.INT64, np.arange(3)),
         TensorData("c", DType.STRING, strings()),
     )
-    made = rest_codec.encode(InferResponse("m", "1", "", outputs), rest_codec.BinaryOutputs(False, {"b": True}), print)
+    made = rest_codec.encode(InferResponse("m", "1", "", outputs), BinaryOutputs(False, {"b": True}), print)
     body = b"".join(made.parts)
     length = int(made.headers["Inference-Header-Content-Length"])
     document: Any = json.loads(body[:length])
