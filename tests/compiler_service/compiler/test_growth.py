@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from functools import partial
+from itertools import product
 from types import FrameType
 
 import numpy as np
@@ -74,8 +75,7 @@ def calls(work: Callable[[onnx.ModelProto], None], family: str, size: int) -> in
 
 @pytest.mark.sampled
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("family", "level"), list(product(FAMILIES, (0, 3))))
 def test_steps_grow_no_faster_than_the_model(family: str, level: int) -> None:
     front(FAMILIES[family](100), level)  # what is remembered between compiles is not counted
     work = partial(front, level=level)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 from onnx import TensorProto, helper
@@ -11,7 +13,6 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
 from runtime_service.loading.loader import load_model
-from tests.cases import every
 
 KINDS = (
     *("BOOL", "INT8", "INT16", "INT32", "INT64", "UINT8", "UINT16", "UINT32", "UINT64", "FLOAT16", "BFLOAT16"),
@@ -21,8 +22,8 @@ KINDS = (
 
 
 @pytest.mark.sampled
-@pytest.mark.parametrize("source", every(KINDS, quick=("BOOL", "FLOAT")))
-@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "opt_level"), list(product(KINDS, (0, 3))))
 def test_pairs(source: str, opt_level: int) -> None:
     """Through the narrow type and on to int32: what a vector and what is left of it hold."""
     numbers = np.array([0, 1, 0, 1, 1] * 5, bool)
