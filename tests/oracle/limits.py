@@ -47,6 +47,10 @@ LIMITS = (
 )
 
 
+_LEAST_BIAS = 0.1
+"""Of LRN: it covers 1e-5 of the squares that are drawn."""
+
+
 def _takes_halves(model: onnx.ModelProto) -> bool:
     return any(i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16 for i in model.graph.input)
 
@@ -63,6 +67,8 @@ _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], 
         "Unique": lambda node, _: _number(node, "sorted", 1) == 0,  # sorts all the same
     },
     "ONNX Runtime": {
+        # It adds to the sum of squares what enters the window and takes away what leaves it; what is left of large ones hides small ones.
+        "LRN": lambda node, _: _real(node, "bias", 1.0) < _LEAST_BIAS,
         # What is added to the deviation is 0 as a half: it divides by 0 where all elements are equal.
         "MeanVarianceNormalization": lambda _, model: _takes_halves(model),
     },
@@ -72,6 +78,10 @@ _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], 
 
 def _is_valid(node: onnx.NodeProto) -> bool:
     return any(a.name == "auto_pad" and a.s == b"VALID" for a in node.attribute)
+
+
+def _real(node: onnx.NodeProto, name: str, default: float) -> float:
+    return next((float(a.f) for a in node.attribute if a.name == name), default)
 
 
 def _number(node: onnx.NodeProto, name: str, default: int) -> int:
