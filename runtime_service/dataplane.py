@@ -145,9 +145,14 @@ class DataPlane:
             self.refused(request, error, started)
             raise
 
-    def check_admission(self, model: str, version: str, peer: str) -> None:
-        """Whether an inference would be let in now; for what is large, before it is read. Raises as :meth:`infer`, and counts nothing."""
+    def check_admission(self, model: str, version: str | None, peer: str) -> None:
+        """Whether an inference would be let in now, of whatever version where that is None; for what is large, before it is read.
+
+        Raises as :meth:`infer`, and counts nothing.
+        """
         self._lifecycle.check(peer)
+        if version is None:
+            return
         with self._registry.acquire(model, version).held():
             pass
 

@@ -20,7 +20,7 @@ from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.service_kit.answering import grow, hold
 from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import peer_name
-from shared_ir.service_kit.rpc.method import at_once
+from shared_ir.service_kit.rpc.method import admitted, at_once
 
 _MOST_OF_A_STREAM = 16
 """Requests of one stream that are computed at once."""
@@ -36,7 +36,15 @@ class InferenceServicer(ExtensionServicer):
         size = len(message)
         return size <= MOST_MESSAGE_BYTES and self._dataplane.quick.is_quick(model_of(message), size)
 
+    def _admit(self, beginning: bytes, peer: str) -> None:
+        try:
+            self._dataplane.check_admission(model_of(beginning), None, peer)
+        except IngotError as error:
+            self._dataplane.refused(InferRequest(model_of(beginning), (), peer=peer), error)
+            raise
+
     @at_once(_is_quick)
+    @admitted(_admit)
     def ModelInfer(self, request: pb.ModelInferRequest, context: Any) -> pb.ModelInferResponse:
         cancellation = Cancellation()
         context.add_callback(cancellation.cancel)

@@ -12,11 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 
 from ingot.cli.main import main
+from ingot.endpoint import Endpoint
 from runtime_service.lifecycle import Phase
 from runtime_service.server import RuntimeServer
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from tests.peers import fuzzer
@@ -112,6 +115,19 @@ def test_a_large_body_is_not_read_while_the_server_drains() -> None:
         server.lifecycle.enter(Phase.DRAINING)
         with asked(server, "/v2/models/scale/infer", f"Content-Length: {LARGE}") as connection:
             assert connection.recv(100).startswith(b"HTTP/1.1 503")
+
+
+def test_a_large_message_is_not_read_while_the_server_drains() -> None:
+    with fuzzer.server() as server:
+        server.lifecycle.enter(Phase.DRAINING)
+        tensor = np.zeros((50_000, 4), np.float32)
+        endpoint = Endpoint(f"localhost:{fuzzer.port_of(server, 'grpc')}", "grpc", timeout=10)
+        with pytest.raises(IngotError) as caught:
+            endpoint.infer("scale", {"x": tensor})
+        endpoint.close()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+        failures = [line for line in server.metrics.scrape("")[0].decode().splitlines() if "failure_total{" in line]
+        assert any('model="scale"' in line and "UNAVAILABLE" in line and line.endswith(" 1") for line in failures), failures
 
 
 def test_a_small_body_is_read_and_its_connection_goes_on(running: RuntimeServer) -> None:

@@ -74,7 +74,7 @@ class RpcCall:
         """The only message that it is answered with; several are ``outgoing``."""
         self.outgoing: deque[bytes] = deque()
         self.has_begun = self.has_head = self.is_refused = self.is_over = False
-        self.is_held_up = False
+        self.is_admitted = self.is_held_up = False
         """Its client may send no more before there is room for it."""
         self._window = DEFAULT_WINDOW
         self._arrived = self._counted = self._outstanding = 0
@@ -165,6 +165,12 @@ class RpcCall:
         except IngotError:
             if not self.method.takes_stream:
                 raise
+
+    def admit(self) -> None:
+        """Its message does not come at once. Raises IngotError: it need not come at all."""
+        if not self.is_admitted and self.method.admits is not None and (beginning := self.assembler.beginning):
+            self.is_admitted = True
+            self.method.admits(beginning, self.watched.peer)
 
     def granted(self) -> int:
         """How many bytes more may come: of a message that is not whole as many as have come of it, so that who sends nothing gets nothing.

@@ -243,6 +243,7 @@ class Endpoint(asyncio.Protocol):
             text = "the call carries no message"
             raise IngotError(ErrorCode.INVALID_ARGUMENT, text, expected="one message of its request type")
         else:
+            call.admit()
             self._grant(call)
 
     def _take_several(self, call: RpcCall, requests: Requests, messages: list[bytes], ended: bool) -> None:

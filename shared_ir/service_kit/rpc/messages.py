@@ -14,6 +14,9 @@ def framed(message: bytes) -> bytes:
     return _PREFIX.pack(0, len(message)) + message
 
 
+_BEGINNING_BYTES = 256
+
+
 class Assembler:
     """Puts the messages of one call together. ``most`` is the largest, in bytes.
 
@@ -31,6 +34,11 @@ class Assembler:
     def held(self) -> int:
         """Bytes of a message that is not whole."""
         return len(self._rest)
+
+    @property
+    def beginning(self) -> bytes:
+        """Of a message that is not whole, as much as says what it is about."""
+        return bytes(self._rest[PREFIX_BYTES : PREFIX_BYTES + _BEGINNING_BYTES])
 
     @property
     def missing(self) -> int:

@@ -14,7 +14,7 @@ from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.message_cost import cost_of
 from shared_ir.service_kit.outlet import is_detached
 
-_AT_ONCE = "ingot_at_once"
+_AT_ONCE, _ADMITS = "ingot_at_once", "ingot_admits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +24,7 @@ class Method:
     Attributes:
         is_refusal: it ends at once, before its messages.
         at_once: whether a call with this message takes so little time that it may be answered by the thread that reads all connections.
+        admits: raises IngotError where a message that begins so is not wanted from that peer.
     """
 
     path: str
@@ -39,6 +40,7 @@ class Method:
     is_detached: bool
     is_refusal: bool
     at_once: Callable[[bytes], bool] | None
+    admits: Callable[[bytes, str], None] | None
 
     @classmethod
     def of(cls, path: str, handler: Any, lane: Lane) -> Method:
@@ -57,7 +59,8 @@ class Method:
             terms=terms_of(inner),
             is_detached=is_detached(inner),
             is_refusal=is_refusal(inner),
-            at_once=_bound(inner),
+            at_once=_bound(inner, _AT_ONCE),
+            admits=_bound(inner, _ADMITS),
         )
 
     def read(self, data: bytes) -> Any:
@@ -84,9 +87,20 @@ def at_once(predicate: Callable[[Any, bytes], bool]) -> Callable[[Any], Any]:
     return mark
 
 
-def _bound(behaviour: Any) -> Callable[[bytes], bool] | None:
-    predicate = getattr(behaviour, _AT_ONCE, None)
-    return None if predicate is None else partial(predicate, behaviour.__self__)
+def admitted(check: Callable[[Any, bytes, str], None]) -> Callable[[Any], Any]:
+    """Marks a method of a servicer whose messages may be large: ``check`` gets it, how a message begins that does not come at once, and
+    whose it is. It raises the IngotError with which the call ends before the rest comes."""
+
+    def mark(method: Any) -> Any:
+        setattr(method, _ADMITS, check)
+        return method
+
+    return mark
+
+
+def _bound(behaviour: Any, name: str) -> Callable[..., Any] | None:
+    found = getattr(behaviour, name, None)
+    return None if found is None else partial(found, behaviour.__self__)
 
 
 def _same(data: Any) -> Any:

@@ -25,11 +25,11 @@ from h2.settings import SettingCodes
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http2.frames import Code
 from shared_ir.service_kit.lanes import Lane, Stage
+from shared_ir.service_kit.listening import CannotListen
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.rpc import server
-from shared_ir.service_kit.listening import CannotListen
 from shared_ir.service_kit.rpc.messages import framed
-from shared_ir.service_kit.rpc.method import at_once
+from shared_ir.service_kit.rpc.method import admitted, at_once
 from shared_ir.service_kit.rpc.request_head import SUCCESS
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
@@ -46,6 +46,7 @@ class Service:
         self.gate = threading.Event()
         self.ended: list[str] = []
         self.threads: list[str] = []
+        self.beginnings: list[bytes] = []
         self.is_free = True
 
     def Echo(self, request: Bytes, context: Any) -> Bytes:
@@ -59,6 +60,15 @@ class Service:
         if context.is_at_once and not self.is_free:
             raise WouldWait
         self.threads.append(threading.current_thread().name)
+        return request
+
+    def _admit(self, beginning: bytes, peer: str) -> None:
+        self.beginnings.append(beginning)
+        if b"unwanted" in beginning:
+            raise IngotError(ErrorCode.UNAVAILABLE, "not now")
+
+    @admitted(_admit)
+    def Picky(self, request: Bytes, context: Any) -> Bytes:
         return request
 
     def Wait(self, request: Bytes, context: Any) -> Bytes:
@@ -113,6 +123,7 @@ class Service:
 KINDS = {
     "Echo": grpc.unary_unary_rpc_method_handler,
     "Quick": grpc.unary_unary_rpc_method_handler,
+    "Picky": grpc.unary_unary_rpc_method_handler,
     "Wait": grpc.unary_unary_rpc_method_handler,
     "Fail": grpc.unary_unary_rpc_method_handler,
     "Swell": grpc.unary_unary_rpc_method_handler,
@@ -206,6 +217,19 @@ def test_what_is_too_large_is_refused_before_it_has_come(running: Running, chann
         unary(channel, "Echo")(Bytes(value=bytes(MOST + 1)), timeout=20)
     assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert "larger than this server takes" in (caught.value.details() or "")
+
+
+def test_a_large_message_that_is_not_wanted_need_not_come(running: Running, channel: grpc.Channel) -> None:
+    small, large = b"unwanted", b"wanted" + bytes(200_000)
+    assert unary(channel, "Picky")(Bytes(value=small), timeout=10).value == small  # it has come as soon as its head
+    assert unary(channel, "Picky")(Bytes(value=large), timeout=10).value == large
+    caller = Caller(running.port)
+    stream = caller.call("/s/Picky")
+    caller.http.send_data(stream, framed(Bytes(value=b"unwanted" + bytes(200_000)).SerializeToString())[:1000])
+    caller.say()
+    assert status(caller.events(StreamEnded, stream), stream) == "14"
+    assert [b"unwanted" in each for each in running.service.beginnings] == [False, True]
+    assert all(len(each) <= 256 for each in running.service.beginnings)
 
 
 def test_quick_calls_are_answered_by_the_loop(running: Running, channel: grpc.Channel) -> None:
