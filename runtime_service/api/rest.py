@@ -47,6 +47,8 @@ the memory of one."""
 _RAW = Document("", (), (), BinaryOutputs(default=True), {})
 """Of a request whose body is its one input."""
 _HEALTH = "/v2/health/"
+_MOST_QUICK_TEXT = 4096
+"""Bytes of JSON that take little time to be read."""
 _MOST_KNOWN, _MOST_KNOWN_PATH = 1024, 512
 """Routes that are remembered, and characters of a path."""
 _REPOSITORY = "/v2/repository/"
@@ -122,12 +124,15 @@ class RestApplication:
             except IngotError as error:
                 self._dataplane.refused(self._headed(request, model, version), error)
                 return HttpResponse.failure(error)
+        text = whole_number(request.headers.get(rest_codec.JSON_LENGTH, ""))
         return Admission(
-            self._access.most_body, partial(_answer, self._infer, model, version), partial(self._is_quick, model)
+            self._access.most_body, partial(_answer, self._infer, model, version), partial(self._is_quick, model, text)
         )
 
-    def _is_quick(self, model: str, size: int) -> bool:
-        return size <= MOST_MESSAGE_BYTES and self._dataplane.quick.is_quick(model, size)
+    def _is_quick(self, model: str, text: int | None, size: int) -> bool:
+        """NOTE: ``text`` bytes are JSON, all of them where it is None; reading them is not counted as computing."""
+        is_short = (size if text is None else text) <= _MOST_QUICK_TEXT
+        return is_short and size <= MOST_MESSAGE_BYTES and self._dataplane.quick.is_quick(model, size)
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         found = self._route(request)

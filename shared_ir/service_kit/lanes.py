@@ -9,12 +9,11 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from typing import Any
 from urllib.parse import unquote
 
 from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
 
-T = TypeVar("T")
 CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""
 _SLOWEST_READER = 64 * 1024
@@ -77,6 +76,15 @@ class Call:
         self.guest.leave()
 
 
+class _Ticket:
+    """Of what waits for a thread: whether it counts as waiting. It may be told not to be run."""
+
+    __slots__ = ("is_void", "is_waiting")
+
+    def __init__(self) -> None:
+        self.is_waiting, self.is_void = True, False
+
+
 class Threads(ThreadPoolExecutor):
     """Knows how many calls wait for one of them, whatever becomes of a call on its way here and afterwards."""
 
@@ -85,21 +93,30 @@ class Threads(ThreadPoolExecutor):
         self._count = threading.Lock()
         self.waiting = 0
 
-    def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
-        self._add(1)
-        try:
-            return super().submit(self._begin, fn, *args, **kwargs)
-        except RuntimeError:  # the server has stopped
-            self._add(-1)
-            raise
-
-    def _begin(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> T:
-        self._add(-1)
-        return fn(*args, **kwargs)
-
-    def _add(self, number: int) -> None:
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """Raises RuntimeError: they have ended, or the system gives none, and ``fn`` is not run, now or later."""
+        ticket = _Ticket()
         with self._count:
-            self.waiting += number
+            self.waiting += 1
+        try:
+            return super().submit(self._begin, ticket, fn, *args, **kwargs)
+        except RuntimeError:
+            # NOTE: where no thread can be started, the executor has queued it all the same, and another one may have taken it
+            with self._count:
+                ticket.is_void = ticket.is_waiting
+                self._take_from_those_who_wait(ticket)
+            if ticket.is_void:
+                raise
+            return Future()
+
+    def _begin(self, ticket: _Ticket, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
+        with self._count:
+            self._take_from_those_who_wait(ticket)
+        return None if ticket.is_void else fn(*args, **kwargs)
+
+    def _take_from_those_who_wait(self, ticket: _Ticket) -> None:
+        self.waiting -= ticket.is_waiting
+        ticket.is_waiting = False
 
 
 class Lane:

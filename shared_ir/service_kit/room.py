@@ -31,7 +31,7 @@ class Room:
 
     def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.total = total
-        self._share = max(1, total // 2)
+        self.share = max(1, total // 2)
         self._clock = clock
         self._changed = threading.Condition()
         self._held = 0
@@ -59,20 +59,17 @@ class Room:
             if self._fits(guest, count):
                 self._add(guest, count)
                 return
+            if not wait and self._fits(guest, count, self._evicted(guest)):
+                raise WouldWait
         while (victim := self._victim(guest, count)) is not None:
             victim.evict()
             with self._changed:
-                if self._changed.wait_for(lambda: self._fits(guest, count), wait if guest.waits else 0.0):
+                if self._changed.wait_for(lambda: self._fits(guest, count), wait):
                     self._add(guest, count)
                     return
             if not wait:
                 raise WouldWait
-        raise IngotError(
-            ErrorCode.RESOURCE_EXHAUSTED,
-            "the requests that this server holds leave no room for this one",
-            expected=f"at most {self.total} bytes together, and {self._share} from one address",
-            remedy="Retry after a pause, or add replicas.",
-        )
+        raise no_room(guest)
 
     def _give(self, guest: Guest, count: int) -> None:
         with self._changed:
@@ -83,12 +80,20 @@ class Room:
         with self._changed:
             return self._fits(guest, count)
 
-    def _fits(self, guest: Guest, count: int) -> bool:
-        """NOTE: shares are for peers with several requests; one alone is bounded by what a request may be."""
-        of_peer = self._by_peer[guest.peer]
-        if self._held + count > self.total:
-            return self._held == guest.held
-        return of_peer + count <= self._share or of_peer == guest.held
+    def _fits(self, guest: Guest, count: int, leaving: tuple[int, int] = (0, 0)) -> bool:
+        """Whether there is room, or will be once so many bytes have left, of all and of the peer.
+
+        NOTE: shares are for peers with several requests; one alone is bounded by what a request may be.
+        """
+        held, of_peer = self._held - leaving[0], self._by_peer[guest.peer] - leaving[1]
+        if held + count > self.total:
+            return held == guest.held
+        return of_peer + count <= self.share or of_peer == guest.held
+
+    def _evicted(self, asking: Guest) -> tuple[int, int]:
+        """Bytes of those who have been told to go: of all, and of the same peer."""
+        going = [guest for guest in self._guests if guest.evicted and guest is not asking]
+        return sum(g.held for g in going), sum(g.held for g in going if g.peer == asking.peer)
 
     def _add(self, guest: Guest, count: int) -> None:
         guest.held += count
@@ -102,7 +107,7 @@ class Room:
         """Whom to take room from: of the asking peer where its own share is used up, else of the one that holds most."""
         now = self._clock()
         with self._changed:
-            own = self._by_peer[asking.peer] + count > self._share
+            own = self._by_peer[asking.peer] + count > self.share
             late = [
                 (self._by_peer[guest.peer], -guest.waits_since, guest)
                 for guest in self._guests
@@ -123,10 +128,10 @@ class Guest:
     """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room; ``waits`` is
     whether it may itself wait for others who have to go."""
 
-    __slots__ = ("_charged", "_evict", "_grown", "_room", "evicted", "held", "peer", "waits", "waits_since")
+    __slots__ = ("_charged", "_evict", "_grown", "evicted", "held", "peer", "room", "waits", "waits_since")
 
     def __init__(self, room: Room, peer: str, evict: Callable[[], object]) -> None:
-        self._room = room
+        self.room = room
         self._evict = evict
         self._grown = self._charged = 0
         self.peer = peer
@@ -137,39 +142,41 @@ class Guest:
 
     def take(self, count: int) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more; WouldWait, it does not wait for any."""
-        if count < SMALL_BYTES:
-            return
-        if not (self.waits or self._room._has(self, count)):
+        if count >= SMALL_BYTES:
+            self._more(count)
+
+    def _more(self, count: int) -> None:
+        if not (self.waits or self.room._has(self, count)):
             raise WouldWait
-        self._room._take(self, count)
+        self.room._take(self, count, _WAIT_SECONDS if self.waits else 0.0)
 
     def take_at_once(self, count: int) -> None:
         """As :meth:`take`, without waiting for who has to go; raises WouldWait where he may have gone when the same is asked again."""
         if count >= SMALL_BYTES:
-            self._room._take(self, count, wait=0.0)
+            self.room._take(self, count, wait=0.0)
 
     def give(self, count: int) -> None:
         """Up to so many bytes of those that were taken."""
         if self.held and count >= SMALL_BYTES:
-            self._room._give(self, min(count, self.held))
+            self.room._give(self, min(count, self.held))
 
     def give_part(self, count: int) -> None:
         """So many bytes of what was taken, be they few."""
         if count and self.held:
-            self._room._give(self, min(count, self.held))
+            self.room._give(self, min(count, self.held))
 
     def grow(self, count: int) -> None:
         """So many bytes more of an answer, before they are made; raises as :meth:`take`, and where one answer would need the whole room."""
         self._grown += count
-        if self._grown > self._room.total:
+        if self._grown > self.room.total:
             raise IngotError(
                 ErrorCode.RESOURCE_EXHAUSTED,
                 "the answer is too large for this server",
-                expected=f"at most {self._room.total} bytes while it is made",
+                expected=f"at most {self.room.total} bytes while it is made",
                 remedy="Send a smaller batch, or ask for outputs as binary data.",
             )
         if self._grown - self._charged >= SMALL_BYTES:
-            self._room._take(self, self._grown - self._charged)
+            self._more(self._grown - self._charged)
             self._charged = self._grown
 
     def settle(self, size: int) -> None:
@@ -177,9 +184,14 @@ class Guest:
         charged, self._grown, self._charged = self._charged, 0, 0
         more = (size if size >= SMALL_BYTES else 0) - charged
         if more > 0:
-            self._room._take(self, more)
+            self._more(more)
         elif more:
-            self._room._give(self, min(-more, self.held))
+            self.room._give(self, min(-more, self.held))
+
+    def forget(self, count: int) -> None:
+        """What was begun is begun anew: nothing has been made of an answer, and so many bytes are given back."""
+        self._grown = self._charged = 0
+        self.give_part(count)
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:
@@ -196,7 +208,18 @@ class Guest:
     def leave(self) -> None:
         """Everything is given back."""
         if self.held:
-            self._room._leave(self)
+            self.room._leave(self)
+
+
+def no_room(guest: Guest) -> IngotError:
+    """What is told to who asked for more than there is."""
+    room = guest.room
+    return IngotError(
+        ErrorCode.RESOURCE_EXHAUSTED,
+        "the requests that this server holds leave no room for this one",
+        expected=f"at most {room.total} bytes together, and {room.share} from one address",
+        remedy="Retry after a pause, or add replicas.",
+    )
 
 
 @functools.lru_cache(maxsize=4096)

@@ -127,7 +127,9 @@ def test_a_large_message_is_not_read_while_the_server_drains() -> None:
         endpoint.close()
         assert caught.value.code is ErrorCode.UNAVAILABLE
         failures = [line for line in server.metrics.scrape("")[0].decode().splitlines() if "failure_total{" in line]
-        assert any('model="scale"' in line and "UNAVAILABLE" in line and line.endswith(" 1") for line in failures), failures
+        assert any('model="scale"' in line and "UNAVAILABLE" in line and line.endswith(" 1") for line in failures), (
+            failures
+        )
 
 
 def test_a_small_body_is_read_and_its_connection_goes_on(running: RuntimeServer) -> None:

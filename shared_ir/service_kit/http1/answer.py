@@ -51,6 +51,17 @@ def answered(
     return response, whole.keeps
 
 
+def is_quick(whole: Whole) -> bool:
+    """Whether a request that was admitted may be answered by the thread that reads all connections."""
+    if "content-encoding" in whole.head.fields or whole.admission is None:
+        return False
+    try:
+        return whole.admission.is_quick(len(whole.body))
+    except Exception:
+        _LOG.exception("an application failed")
+        return False
+
+
 def _unpacked(whole: Whole, admission: Admission, guest: Guest) -> bytes | bytearray | memoryview:
     coding = coding_of(whole.head)
     return whole.body if coding == "identity" else unpacked(whole.body, coding, admission.most_body, guest)
@@ -69,4 +80,4 @@ def start_of(response: HttpResponse, length: int, head: Head | None, keeps: bool
         text += "Connection: close\r\n"
     if keeps and head is not None and head.is_old:
         text += "Connection: keep-alive\r\n"
-    return f"{text}Content-Length: {length}\r\n\r\n".encode("latin-1")
+    return f"{text}Content-Length: {length}\r\n\r\n".encode("latin-1", "replace")

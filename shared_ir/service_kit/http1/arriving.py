@@ -10,7 +10,7 @@ from shared_ir.service_kit.http1.body import coding_of, declared_length, has_bod
 from shared_ir.service_kit.http1.head import Head, read_head
 from shared_ir.service_kit.http1.source import Need, Reading, Source
 from shared_ir.service_kit.http_message import Admission, Application, HttpRequest, HttpResponse
-from shared_ir.service_kit.room import Guest
+from shared_ir.service_kit.room import Guest, no_room
 from shared_ir.service_kit.waiting import WouldWait
 
 Body = bytes | bytearray | memoryview
@@ -77,7 +77,8 @@ class Arriving:
                 self._short_since = now
             if now - self._short_since < _ROOM_SECONDS:
                 return False
-            self._guest.take(count)
+            self._short_since = None
+            raise no_room(self._guest) from None
         self._short_since = None
         return True
 
@@ -121,6 +122,14 @@ class Arriving:
 
     def abandon(self, error: IngotError) -> None:
         """What has begun to come is answered with ``error``, and nothing follows it."""
-        if self.admitted is not None:
-            self._application.refused(self.admitted, error)
-        self.admitted, self._reading, self.source.target = None, None, None
+        admitted = self.admitted
+        self.end()
+        if admitted is not None:
+            self._application.refused(admitted, error)
+
+    def end(self) -> None:
+        """Nothing comes any more; what has come is let go of, since it may be large."""
+        if self._reading is not None:
+            self._reading.close()
+        self.admitted, self._reading = None, None
+        self.source.end()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import zlib
 from http import HTTPStatus
 from typing import Protocol
@@ -9,12 +10,15 @@ from typing import Protocol
 import numpy
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http1.head import Head, HttpRefusal
+from shared_ir.service_kit.http1.head import FIELD, Head, HttpRefusal
 from shared_ir.service_kit.http1.source import Need, Reading, Source
 
 _LEAST_STEP, _MOST_STEP = 1 << 16, 1 << 20
-_MOST_EXTENSIONS = 64 * 1024
-"""Bytes of a chunked body that are neither its data nor the lengths of its chunks."""
+_MOST_FRAMING = 64 * 1024
+"""Bytes of a chunked body that are not its data, beyond as many as are."""
+_CHUNKS_OF_A_TURN = 200
+"""They take a millisecond."""
+_EXTENSION = re.compile(rb"(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*+)?")
 _MOST_LINE_BYTES = 8192
 _SLICE_BYTES = 64 * 1024
 """Compressed bytes that are given to the decoder at once: it copies what it has not used yet."""
@@ -82,7 +86,7 @@ def read_body(
 
 
 def _content_length(text: str, limit: int) -> int:
-    distinct = {part.strip() for part in text.split(",")}
+    distinct = {part.strip(" \t") for part in text.split(",")}
     text = distinct.pop()
     if distinct or not (text.isascii() and text.isdecimal()):
         raise _bad("malformed Content-Length", "one number")
@@ -115,12 +119,12 @@ def _step(filled: int, left: int) -> int:
 
 def _read_chunks(source: Source, limit: int, holder: Holder) -> Reading[bytearray]:
     body = bytearray()
-    counted, extensions = 0, 0
+    counted = framing = chunks = 0
     while True:
-        size, extension = yield from _chunk_size(source)
-        extensions += extension
-        if extensions > _MOST_EXTENSIONS:
-            raise _bad("too long extensions of chunks", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        size, length = yield from _chunk_size(source)
+        framing += length
+        if framing > _MOST_FRAMING + len(body):
+            raise _bad("too small chunks, or too long extensions", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
         if size == 0:
             break
         if len(body) + size > limit:
@@ -135,20 +139,30 @@ def _read_chunks(source: Source, limit: int, holder: Holder) -> Reading[bytearra
             size -= step
         if (yield from _line(source)):
             raise _bad("malformed chunk", "its end after its bytes")
-    while line := (yield from _line(source)):  # trailer fields
-        extensions += len(line)
-        if extensions > _MOST_EXTENSIONS:
-            raise _bad("too many trailer fields", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        chunks += 1
+        if chunks % _CHUNKS_OF_A_TURN == 0:
+            yield Need.TURN
+    yield from _skip_trailer(source)
     return body
 
 
+def _skip_trailer(source: Source) -> Reading[None]:
+    length = 0
+    while line := (yield from _line(source)):
+        length += len(line)
+        if length > _MOST_FRAMING:
+            raise _bad("too many trailer fields", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if FIELD.fullmatch(line + b"\r\n") is None:
+            raise _bad("a trailer field is malformed", "lines of `name: value`")
+
+
 def _chunk_size(source: Source) -> Reading[tuple[int, int]]:
-    """Of the next chunk, and the length of its extensions, which nobody reads."""
-    text, mark, rest = (yield from _line(source)).partition(b";")
-    digits = text.rstrip(b" \t")
-    if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
+    """Of the next chunk, and how many bytes say so; extensions are not understood."""
+    line = yield from _line(source)
+    digits = line[: len(line) - len(line.lstrip(b"0123456789abcdefABCDEF"))]
+    if not digits or len(digits) > 16 or _EXTENSION.fullmatch(line, len(digits)) is None:
         raise _bad("malformed chunk size", "hexadecimal digits")
-    return int(digits, 16), len(mark) + len(rest)
+    return int(digits, 16), len(line)
 
 
 def _append(source: Source, body: bytearray, count: int) -> Reading[None]:

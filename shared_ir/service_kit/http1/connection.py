@@ -7,13 +7,14 @@ import enum
 import logging
 import select
 import time
+from collections import deque
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.event_loop import EventLoop, Greeting
-from shared_ir.service_kit.http1.answer import answered, start_of
+from shared_ir.service_kit.http1.answer import answered, is_quick, start_of
 from shared_ir.service_kit.http1.arriving import Arriving, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
 from shared_ir.service_kit.http1.source import Need
@@ -25,8 +26,8 @@ from shared_ir.service_kit.waiting import WouldWait
 _LOG = logging.getLogger(__name__)
 _SLOWEST_READER = 64 * 1024
 """Bytes of an answer that a client takes a second at least, beside the time that every request has."""
-_MOST_OUT = 64 * 1024
-"""Bytes that a transport keeps; an answer of more is over once they have left. Smaller ones leave in one piece with their head."""
+_PIECE_BYTES = 64 * 1024
+"""What a transport is given at a time, and keeps at most; an answer up to that size leaves in one piece with its head."""
 _MOST_AHEAD = 64 * 1024
 """Bytes of further requests that are read while one is answered."""
 _LINGER_SECONDS = 1.0
@@ -35,6 +36,9 @@ _ASK_SECONDS = 0.02
 _NO_NOISE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INTERNAL_SERVER_ERROR})
 """Statuses without a line in the log: metrics count refusals under load, and a failure of ours has its own line."""
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
+_NO_THREAD = IngotError(
+    ErrorCode.UNAVAILABLE, "the server has no thread for this request", remedy="Retry after a pause, or add replicas."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,15 @@ class Phase(enum.IntEnum):
     IDLE = 0  # between requests, in its handshake, or refused already
     CLIENT = 1  # the client sends its request, or takes its answer
     OURS = 2  # the request is computed
+
+
+class State(enum.Enum):
+    READING = enum.auto()  # the next request, as it comes
+    DUE = enum.auto()  # it reads on when it has its turn, or room
+    OURS = enum.auto()
+    WRITING = enum.auto()
+    LEAVING = enum.auto()  # what was written last is on its way, and nothing is answered any more
+    OVER = enum.auto()
 
 
 class Owner(Protocol):
@@ -92,15 +105,17 @@ class Connection(asyncio.BufferedProtocol):
         self.evicted = False
         """It serves no other request."""
         self._server = server
+        self._state = State.READING
         self._transport: Any = None
         self._guest: Guest
         self._arriving: Arriving
-        self._deadline = self.since + server.limits.idle_timeout
+        self._deadline = self.since + server.limits.head_timeout
         """Until when it may stay as it is; while a request is computed, that is for others to say."""
-        self._began = 0.0
+        self._outgoing: deque[memoryview] = deque()
+        """Of the answer, what the transport has not been given."""
         self._keeps = False
-        """Whether the answer that leaves is not the last one."""
-        self._is_answering = self._is_lingering = self._is_over = self._is_paused = self._is_choked = False
+        """Whether another request may follow the answer that leaves."""
+        self._is_paused = self._is_choked = False
 
     @property
     def busy(self) -> bool:
@@ -110,7 +125,6 @@ class Connection(asyncio.BufferedProtocol):
 
     def accepted(self, greeting: Greeting, name: Any) -> bool:
         self._transport = greeting
-        self._deadline = self.since + self._server.limits.head_timeout
         self.peer = peer_of(name[0] if isinstance(name, tuple) else "")
         self._guest = self._server.room.enter(self.peer, self.evict)
         self._arriving = Arriving(self._server.application, self._guest, self.peer)
@@ -118,10 +132,10 @@ class Connection(asyncio.BufferedProtocol):
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
-        transport.set_write_buffer_limits(_MOST_OUT, 0)
+        transport.set_write_buffer_limits(_PIECE_BYTES, 0)
+        self._enter(State.READING, Phase.IDLE, self._server.limits.idle_timeout)
         if self.evicted:
             transport.abort()
-        self._enter(Phase.IDLE, self._server.limits.idle_timeout)
 
     def get_buffer(self, sizehint: int) -> memoryview:
         return self._arriving.source.target or self._server.scratch
@@ -130,9 +144,9 @@ class Connection(asyncio.BufferedProtocol):
         source = self._arriving.source
         if source.target is not None:
             source.filled(count)
-        elif not (self._is_lingering or self._is_over):
+        elif self._state not in (State.LEAVING, State.OVER):
             source.feed(bytes(self._server.scratch[:count]))
-        if self._is_reading:
+        if self._state is State.READING:
             self._go_on()
         elif len(source) > _MOST_AHEAD:
             self._pause()
@@ -140,17 +154,18 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """NOTE: a client that has closed its side is told why its request cannot be read; if it is computed already, it counts as gone."""
         self._arriving.source.has_ended = True
-        if self._is_lingering or (self.phase is Phase.IDLE and not self._arriving.has_begun):
+        if self._state is State.LEAVING or (self.phase is Phase.IDLE and not self._arriving.has_begun):
             return False
-        if self._is_reading:
+        if self._state is State.READING:
             self._go_on()
         return self._transport.get_extra_info("ssl_object") is None  # TLS has no half of a connection
 
     def connection_lost(self, error: Exception | None) -> None:
         """NOTE: what is computed holds what it holds until it is."""
-        is_first, self._is_over = not self._is_over, True
-        self._arriving.source.has_ended = True
-        if is_first and self.phase is not Phase.OURS:
+        is_first, is_ours, self._state = self._state is not State.OVER, self._state is State.OURS, State.OVER
+        self._arriving.end()
+        self._outgoing.clear()
+        if is_first and not is_ours:
             self._end()
 
     def _end(self) -> None:
@@ -162,8 +177,8 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_choked = False
-        if self._is_answering:
-            self._sent()
+        if self._state is State.WRITING:
+            self._write_on()
 
     # ---- for the server
 
@@ -173,9 +188,9 @@ class Connection(asyncio.BufferedProtocol):
         self._server.loop.post(Connection._evicted, self)
 
     def _evicted(self) -> None:
-        if self._is_over or self.phase is Phase.OURS:
+        if self._state in (State.OURS, State.OVER):
             return
-        if self.phase is Phase.IDLE or self._is_answering:
+        if self.phase is Phase.IDLE or self._state is State.WRITING:
             self.abort()
             return
         error = IngotError(
@@ -187,45 +202,56 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_if_idle(self) -> None:
         """End a connection that waits for its next request; one that has just begun is still answered."""
-        if not (self.busy or self._arriving.has_begun):
+        if self._state is State.READING and not (self.busy or self._arriving.has_begun):
+            self._leave(_LINGER_SECONDS)
             self._transport.close()
 
     def abort(self) -> None:
-        if self.phase is not Phase.OURS:
-            self._guest.give(self._guest.held)
+        if self._state is not State.OURS:
+            self._guest.give_part(self._guest.held)
         self._transport.abort()
+
+    def fail(self) -> None:
+        """There is no answer to its request: it was not computed, or cannot be sent."""
+        if self._state is State.OVER:
+            self._end()
+            return
+        self._enter(State.WRITING, Phase.CLIENT, _LINGER_SECONDS)
+        self.abort()
 
     def look(self, now: float) -> None:
         """Let go of a client that takes too long."""
-        if now < self._deadline or self.phase is Phase.OURS:
+        if now < self._deadline or self._state in (State.OURS, State.OVER):
             return
-        if self.phase is Phase.CLIENT and not self._is_answering:
+        if self._state is State.READING and self.phase is Phase.IDLE:
+            self._leave(_LINGER_SECONDS)
+            self._transport.close()
+        elif self._state in (State.READING, State.DUE):
             error = IngotError(ErrorCode.DEADLINE_EXCEEDED, "the request took too long to arrive")
             self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
-        elif self.phase is Phase.IDLE and not self._is_lingering:
-            self._transport.close()
-            self._deadline = now + _LINGER_SECONDS
-            self._is_lingering = True
         else:
             self.abort()
 
     # ---- a request
 
-    @property
-    def _is_reading(self) -> bool:
-        return not (self._is_answering or self._is_lingering or self._is_over or self.phase is Phase.OURS)
-
-    def _enter(self, phase: Phase, seconds: float) -> None:
+    def _enter(self, state: State, phase: Phase, seconds: float) -> None:
         now = time.monotonic()
-        self.phase, self.since, self._deadline = phase, now, now + seconds
+        self._state, self.phase, self.since, self._deadline = state, phase, now, now + seconds
         self._guest.waits_since = now if phase is Phase.CLIENT else None
+
+    def _leave(self, seconds: float) -> None:
+        self._enter(State.LEAVING, Phase.IDLE, seconds)
+
+    def _turn(self) -> None:
+        """What was due; nothing where the connection has become something else meanwhile."""
+        if self._state is State.DUE:
+            self._state = State.READING
+            self._go_on()
 
     def _go_on(self) -> None:
         """Read on, as far as bytes have come."""
-        if not self._is_reading:
-            return
         if self.phase is Phase.IDLE:
-            self._enter(Phase.CLIENT, self._server.limits.head_timeout)
+            self._enter(State.READING, Phase.CLIENT, self._server.limits.head_timeout)
         try:
             found = self._arriving.read()
         except HttpRefusal as refusal:
@@ -236,6 +262,7 @@ class Connection(asyncio.BufferedProtocol):
             if isinstance(found, Whole):
                 self._answer(found)
             elif found is None:
+                self._leave(_LINGER_SECONDS)
                 self._transport.close()
             else:
                 self._wait(found)
@@ -244,50 +271,59 @@ class Connection(asyncio.BufferedProtocol):
         arriving = self._arriving
         if arriving.head is not None:
             self._deadline = self.since + self._server.limits.request_timeout
-        if arriving.expects_continue:
-            arriving.expects_continue = False
-            self._transport.write(_CONTINUE)
-        if need is Need.ROOM:
-            self._pause()
-            self._server.loop.later(_ASK_SECONDS, self._go_on)
-        else:
+        if need is Need.BYTES:
+            if arriving.expects_continue:
+                arriving.expects_continue = False
+                self._transport.write(_CONTINUE)
             self._resume()
+            return
+        self._state = State.DUE
+        self._pause()
+        self._server.loop.later(_ASK_SECONDS if need is Need.ROOM else 0.0, self._turn)
 
     def _answer(self, whole: Whole) -> None:
         if whole.admission is None:
             assert whole.answer is not None
             self._respond(whole.answer, whole.keeps)
             return
-        self._enter(Phase.OURS, 0.0)
-        if whole.admission.is_quick(len(whole.body)) and "content-encoding" not in whole.head.fields:
-            held, self._guest.waits = self._guest.held, False
-            try:
-                self.answered(*self.computed(whole))
-                return
-            except WouldWait:
-                self._guest.give_part(self._guest.held - held)
-            finally:
-                self._guest.waits = True
-        if not self._server.compute(self, whole):
-            self.abort()
+        self._enter(State.OURS, Phase.OURS, 0.0)
+        if not self._answer_at_once(whole) and not self._server.compute(self, whole):
+            self.answered(HttpResponse.failure(_NO_THREAD), False)
+
+    def _answer_at_once(self, whole: Whole) -> bool:
+        """Whether it was quick enough to be answered here."""
+        held = self._guest.held
+        try:
+            if not is_quick(whole):
+                return False
+            self._guest.waits = False
+            response, keeps = self.computed(whole)
+        except WouldWait:
+            self._guest.forget(self._guest.held - held)
+            return False
+        finally:
+            self._guest.waits = True
+        self.answered(response, keeps)
+        return True
 
     def computed(self, whole: Whole) -> tuple[HttpResponse, bool]:
         """The answer to a request, and whether another one may follow; where its guest waits, in a thread that may."""
         return answered(whole, self._server.application, self._guest, self.peer, self._is_gone)
 
     def answered(self, response: HttpResponse, keeps: bool) -> None:
-        if self._is_over:
+        if self._state is State.OVER:
             self._end()
         else:
             self._respond(response, keeps)
 
     def _is_gone(self) -> bool:
         """Whether the client has closed the connection, or its sending side, which counts as that."""
-        if self._arriving.source.has_ended or self._is_over:
+        if self._arriving.source.has_ended or self._state is State.OVER:
             return True
         return self._is_paused and _has_hung_up(self._transport)
 
     def _refuse(self, error: IngotError, status: HTTPStatus) -> None:
+        self._enter(State.WRITING, Phase.CLIENT, self._server.limits.request_timeout)
         self._arriving.abandon(error)
         self._respond(HttpResponse.failure(error, status), False)
 
@@ -298,34 +334,45 @@ class Connection(asyncio.BufferedProtocol):
             self._log(response)
         start = start_of(response, length, head, self._keeps)
         parts = response.parts if head is None or head.method != "HEAD" else ()
-        self._is_answering = True
-        self._enter(Phase.CLIENT, self._server.limits.request_timeout + length / _SLOWEST_READER)
-        if length <= _MOST_OUT:
+        self._enter(State.WRITING, Phase.CLIENT, self._server.limits.request_timeout + length / _SLOWEST_READER)
+        if length <= _PIECE_BYTES:
             self._transport.write(b"".join((start, *parts)))
         else:
-            self._transport.writelines([start, *parts])
+            self._outgoing.extend(map(memoryview, (start, *parts)))
+        self._write_on()
+
+    def _write_on(self) -> None:
+        """As much of the answer as the transport takes."""
+        while self._outgoing and not self._is_choked:
+            piece = self._outgoing.popleft()
+            if len(piece) > _PIECE_BYTES:
+                self._outgoing.appendleft(piece[_PIECE_BYTES:])
+            self._transport.write(piece[:_PIECE_BYTES])
         if not self._is_choked:
             self._sent()
 
     def _sent(self) -> None:
         """The answer is on its way."""
-        self._is_answering = False
-        self._guest.give(self._guest.held)
-        if self._is_over:
-            return
+        self._guest.give_part(self._guest.held)
         if not self._keeps or self._transport.is_closing():
             self._linger()
             return
-        self._enter(Phase.IDLE, self._server.limits.idle_timeout)
+        self._enter(State.READING, Phase.IDLE, self._server.limits.idle_timeout)
         if len(self._arriving.source) or self._arriving.source.has_ended:
-            self._server.loop.soon(self._go_on)
+            self._state = State.DUE
+            self._server.loop.soon(self._turn)
         else:
             self._resume()
 
     def _linger(self) -> None:
         """Read on for a moment, so that the answer is not lost to the reset of a connection with unread data."""
-        self._enter(Phase.IDLE, _LINGER_SECONDS)
-        self._is_lingering = True
+        if (
+            self._transport.get_extra_info("ssl_object") is not None
+        ):  # it cannot be closed by half, and may still have to send
+            self._leave(self._server.limits.request_timeout)
+            self._transport.close()
+            return
+        self._leave(_LINGER_SECONDS)
         if self._arriving.source.has_ended or self.evicted or not self._transport.can_write_eof():
             self._transport.close()
         else:
@@ -333,12 +380,12 @@ class Connection(asyncio.BufferedProtocol):
             self._resume()
 
     def _pause(self) -> None:
-        if not self._is_paused and not self._is_over:
+        if not self._is_paused and self._state is not State.OVER:
             self._is_paused = True
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._is_paused and not self._is_over:
+        if self._is_paused and self._state is not State.OVER:
             self._is_paused = False
             self._transport.resume_reading()
 

@@ -19,7 +19,9 @@ MOST_FIELDS = 100
 _ONCE = frozenset({"host", "authorization", "origin", "content-encoding", "inference-header-content-length", "expect"})
 """Fields of which a second one would contradict the first."""
 _REQUEST = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])\r\n")
-_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\r\n")
+FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]++):([^\x00-\x08\x0a-\x1f\x7f]*+)\r\n")
+"""A field, with blanks around its value. NOTE: possessive, so that a line of blanks takes no longer than another one."""
+BLANKS = b" \t"
 _HOST = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._~!$&'()*+;=%-]*)(?::[0-9]{0,5})?")
 """One host, perhaps none, and its port (RFC 9110, section 7.2)."""
 _ABSOLUTE = re.compile(r"https?://([^/?#]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
@@ -65,7 +67,7 @@ def read_head(source: Source) -> Reading[Head | None]:
             )
         raise _refusal(HTTPStatus.BAD_REQUEST, "the request line is malformed", "METHOD /path HTTP/1.1")
     method, target, major, minor = match.groups()
-    if major != b"1":
+    if major != b"1" or minor not in b"01":
         raise _refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this is a server of HTTP/1.1", "HTTP/1.1")
     fields = yield from _read_fields(source, MOST_HEAD_BYTES - len(line))
     is_old = minor == b"0"
@@ -78,7 +80,7 @@ def read_head(source: Source) -> Reading[Head | None]:
         raise _refusal(
             HTTPStatus.BAD_REQUEST, "the Host of the request is none", "a name or address, and its port", "host"
         )
-    options = fields.get("connection", "").lower()
+    options = [option.strip(" \t") for option in fields.get("connection", "").lower().split(",")]
     keeps = "close" not in options and (not is_old or "keep-alive" in options)
     return Head(method.decode(), found.partition("?")[0], fields, keeps, is_old)
 
@@ -92,10 +94,10 @@ def _read_fields(source: Source, left: int) -> Reading[dict[str, str]]:
         left -= len(line)
         if left <= 0:
             break
-        match = _FIELD.fullmatch(line)
+        match = FIELD.fullmatch(line)
         if match is None:
             raise _refusal(HTTPStatus.BAD_REQUEST, "a header of the request is malformed", "lines of `name: value`")
-        name, value = match[1].decode().lower(), match[2].decode("latin-1")
+        name, value = match[1].decode().lower(), match[2].strip(BLANKS).decode("latin-1")
         if name in fields:
             if name in _ONCE:
                 raise _refusal(HTTPStatus.BAD_REQUEST, "a header came twice", "it once", name)

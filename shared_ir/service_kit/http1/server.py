@@ -33,7 +33,7 @@ _STOP_SECONDS = 0.02
 """Between two looks of a server that leaves; what has come by the first one is answered."""
 _PARTING_SECONDS = 3.0
 """What is waited for beyond grace at most, for connections that are closed to be so."""
-_SCRATCH_BYTES = 256 * 1024
+_SCRATCH_BYTES = 64 * 1024
 _FULL = IngotError(ErrorCode.UNAVAILABLE, "every connection of this server is computing")
 
 
@@ -93,7 +93,7 @@ class HttpServer:
         def compute() -> None:
             try:
                 response, keeps = connection.computed(whole)
-            except Exception as error:  # nobody would hear of it here
+            except BaseException as error:  # nobody would hear of it here
                 _LOG.exception("a request could not be answered")
                 response, keeps = HttpResponse.failure(internal(error)), False
             self.loop.post(lambda each: each.answered(response, keeps), connection)
@@ -143,7 +143,11 @@ class HttpServer:
         self.loop.later(_LOOK_SECONDS, self._look)
         now = time.monotonic()
         for connection in tuple(self._connections):
-            connection.look(now)
+            try:
+                connection.look(now)
+            except Exception:  # it is no matter of others
+                _LOG.exception("a connection could not be let go")
+                connection.fail()
 
     def _leave(self, deadline: float) -> None:
         self.loop.refuse()
@@ -167,7 +171,7 @@ def _refusal() -> bytes:
 
 
 def _failed(connection: Connection) -> None:
-    connection.abort()
+    connection.fail()
 
 
 def _most_connections() -> int:

@@ -14,6 +14,7 @@ class Need(enum.Enum):
 
     BYTES = enum.auto()
     ROOM = enum.auto()  # for what is to be read
+    TURN = enum.auto()  # others have waited for long enough
 
 
 Reading = Generator[Need, None, T]
@@ -35,6 +36,10 @@ class Source:
     def __len__(self) -> int:
         """Bytes that have come and were not read."""
         return len(self._data) - self._start
+
+    def end(self) -> None:
+        """Of all that was to be read."""
+        self._data, self._start, self.target, self.has_ended = b"", 0, None, True
 
     def feed(self, data: bytes) -> None:
         self._data = self._data[self._start :] + data if len(self) else data
@@ -58,6 +63,8 @@ class Source:
         """Up to so many bytes of those that have come."""
         found = self._data[self._start : self._start + count]
         self._start += len(found)
+        if self._start == len(self._data):  # it may be much, of a connection that is idle from here on
+            self._data, self._start = b"", 0
         return found
 
     def line(self, most: int) -> Reading[bytes]:

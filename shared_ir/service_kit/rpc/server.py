@@ -170,7 +170,7 @@ class RpcServer:
                 return
             except WouldWait:
                 call.is_at_once, call.guest.waits = False, True
-                call.guest.give_part(call.guest.held)
+                call.guest.forget(call.guest.held)
         if method.lane.is_full:
             call.fail(crowded())
             call.transport.finish(call)

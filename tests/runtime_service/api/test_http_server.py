@@ -92,7 +92,7 @@ def status_of(answer: bytes) -> int:
 
 
 def post(headers: str, body: bytes = b"") -> bytes:
-    return f"POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{headers}\r\n".encode() + body
+    return f"POST /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{headers}\r\n".encode("latin-1") + body
 
 
 def test_requests_on_one_connection(server: HttpServer) -> None:
@@ -154,6 +154,15 @@ def test_compressed_body(server: HttpServer) -> None:
         "chunks too large": (post("Transfer-Encoding: chunked\r\n", b"fff\r\n" + bytes(4095)), 413),
         "chunk without end": (post("Transfer-Encoding: chunked\r\n", b"3\r\nabcdef\r\n"), 400),
         "unknown content coding": (post("Content-Encoding: br\r\nContent-Length: 1\r\n", b"a"), 415),
+        "a blank that is none": (post("Content-Length: 5\xa0\r\n", b"hello"), 400),
+        "blank behind a chunk size": (post("Transfer-Encoding: chunked\r\n", b"5 \r\nhello\r\n0\r\n\r\n"), 400),
+        "control in an extension": (post("Transfer-Encoding: chunked\r\n", b"5;a\x00\r\nhello\r\n0\r\n\r\n"), 400),
+        "trailer that is no field": (post("Transfer-Encoding: chunked\r\n", b"0\r\n\x00bad\r\n\r\n"), 400),
+        "chunks of a byte each": (
+            post("Transfer-Encoding: chunked\r\n", (b"1;" + b"e" * 80 + b"\r\na\r\n") * 900),
+            431,
+        ),
+        "a version that is none": (b"GET / HTTP/1.7\r\nHost: h\r\n\r\n", 505),
         "not gzip": (post("Content-Encoding: gzip\r\nContent-Length: 4\r\n", b"abcd"), 400),
     }.values(),
     ids=lambda value: str(value)[:40],
