@@ -143,6 +143,22 @@ def screen_table(report: Report) -> Table:
     return table
 
 
+def neighbour_table(report: Report) -> Table:
+    """What a process that takes a core in bursts costs each engine: milliseconds alone and beside it, and their ratio."""
+    table = Table(title="beside a neighbour, mean of a turn, median of rounds")
+    for number, name in enumerate(("model", *(SHORT[engine] for engine in ENGINES))):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for model in report.models:
+        table.add_row(model.model, *(_slowed(model.engines.get(engine)) for engine in ENGINES))
+    return table
+
+
+def _slowed(result: EngineResult | None) -> str:
+    if result is None or result.alone is None or result.beside is None:
+        return _NONE
+    return f"{result.alone * 1e3:.2f} -> {result.beside * 1e3:.2f} ({as_times(result.slowdown)})"
+
+
 def markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
     """A GitHub table; the first column to the left, all others to the right."""
     lines = [header, ["---", *["---:"] * (len(header) - 1)], *cells]
