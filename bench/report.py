@@ -69,6 +69,9 @@ class Report:
     def to_json(self) -> str:
         data = asdict(self)
         for model, entry in zip(self.models, data["models"], strict=True):
+            for engine in entry["engines"].values():
+                for name in [name for name in ("alone", "beside") if engine[name] is None]:
+                    del engine[name]
             entry["ratios"] = {SHORT[p]: model.ratio(p) for p in PEERS} | {"best_of_peers": model.best_ratio}
         return json.dumps(_finite(data | {"closing_line": self.closing_line()}), indent=1) + "\n"
 
