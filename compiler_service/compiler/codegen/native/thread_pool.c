@@ -33,7 +33,7 @@
 #define YIELD_NS 5000
 #define SPINS_PER_CLOCK 32
 #define STACK_BYTES (1 << 20)
-#define CHUNKS_PER_THREAD 16 /* so that little is left undone where one is away, and little time goes into claims */
+#define CHUNKS_PER_THREAD 8 /* so that little is left undone where one is away, and little time goes into claims */
 #define CHUNK_BITS 16
 #define MOST_CHUNKS (1 << CHUNK_BITS) /* one less of them fit a range */
 #define MOST_THREADS ((MOST_CHUNKS - 1) / CHUNKS_PER_THREAD)
