@@ -5,15 +5,16 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from bench.accuracy import TOLERANCE, Accuracy, compare
 from bench.arrays import read_arrays, write_arrays
 from bench.inputs import Array, Shape, choose_shapes, make_inputs, read_inputs
+from bench.neighbour import Neighbour
 from bench.process import COMMAND_SECONDS, EngineFailed, EngineProcess
-from bench.timing import Slice, Timing, summarize
+from bench.timing import Slice, Timing, summarize, typical
 
 OURS = "ingot"
 PEERS = ("onnxruntime", "openvino")
@@ -41,6 +42,7 @@ class Settings:
         dynamic: compile for the model's own, symbolic shapes.
         tolerance: the largest difference of outputs, relative to their largest element, that counts as the same answer.
         exact: compare outputs with the model in double precision, where that can be had, rather than with each other.
+        neighbour: time every engine beside a process that takes a core in bursts as well.
     """
 
     engines: Sequence[str] = ENGINES
@@ -53,6 +55,7 @@ class Settings:
     dynamic: bool = False
     tolerance: float = TOLERANCE
     exact: bool = True
+    neighbour: bool = False
 
 
 @dataclass(frozen=True)
@@ -61,6 +64,8 @@ class EngineResult:
 
     Attributes:
         facts: versions, seconds to load or compile, bytes; see the engine.
+        beside: its timing beside a neighbour, where one was asked for; of each turn the mean, since runs beside bursts are of two kinds.
+        alone: the same without the neighbour.
         accuracy: against the reference; None for the reference itself.
     """
 
@@ -69,6 +74,13 @@ class EngineResult:
     timing: Timing | None = None
     accuracy: Accuracy | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
+    alone: float | None = None
+    beside: float | None = None
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long a run takes beside a neighbour."""
+        return self.beside / self.alone if self.beside is not None and self.alone else None
 
     @property
     def agrees(self) -> bool:
@@ -139,7 +151,8 @@ def measure_model(path: Path, settings: Settings, say: Say) -> ModelResult:
             except EngineFailed as error:
                 results[name] = EngineResult(name, error=str(error))
         say(f"{path.stem}: {settings.rounds} rounds")
-        timings = _time_rounds({n: processes[n] for n in results if n in outputs}, settings)
+        neighbour = stack.enter_context(Neighbour()) if settings.neighbour else None
+        timings = _time_rounds({n: processes[n] for n in results if n in outputs}, settings, neighbour)
     reference = next((n for n in _REFERENCES if n in outputs), "")
     return ModelResult(
         path.stem,
@@ -168,29 +181,52 @@ def _run_once(
     return read_arrays(outputs)
 
 
-def _time_rounds(processes: Mapping[str, EngineProcess], settings: Settings) -> dict[str, Timing | str]:
-    """The timing of every engine, or why it failed while it was timed."""
-    slices: dict[str, list[Slice]] = {name: [] for name in processes}
-    failed: dict[str, Timing | str] = {}
+@dataclass(frozen=True)
+class _Timed:
+    """Turns of one engine, alone and beside a neighbour, and why it failed meanwhile."""
+
+    alone: list[Slice] = field(default_factory=list)
+    beside: list[Slice] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
+
+
+def _time_rounds(
+    processes: Mapping[str, EngineProcess], settings: Settings, neighbour: Neighbour | None
+) -> dict[str, _Timed]:
+    timed = {name: _Timed() for name in processes}
+
+    def turn(name: str) -> Slice:
+        answer = processes[name].command("time", seconds=settings.slice_seconds, least=settings.least)
+        return Slice(tuple(answer["times"]), answer["preempted"])
+
     for _ in range(settings.rounds):
-        for name in [n for n in processes if n not in failed]:
+        for name in [n for n in processes if not timed[n].errors]:
             try:
-                answer = processes[name].command("time", seconds=settings.slice_seconds, least=settings.least)
-                slices[name].append(Slice(tuple(answer["times"]), answer["preempted"]))
+                timed[name].alone.append(turn(name))
+                if neighbour is not None:
+                    with neighbour.beside():
+                        timed[name].beside.append(turn(name))
             except EngineFailed as error:
-                failed[name] = str(error)
-    return {name: summarize(found) for name, found in slices.items() if name not in failed} | failed
+                timed[name].errors.append(str(error))
+    return timed
 
 
 def _completed(
     result: EngineResult,
-    timing: Timing | str | None,
+    timed: _Timed | None,
     outputs: Mapping[str, Mapping[str, Array]],
     reference: str,
     tolerance: float,
 ) -> EngineResult:
-    if timing is None or isinstance(timing, str):
-        return EngineResult(result.engine, error=result.error or str(timing), facts=result.facts)
+    if timed is None or timed.errors:
+        return EngineResult(
+            result.engine, error=result.error or "".join(timed.errors if timed else ()), facts=result.facts
+        )
     own = result.engine == reference
-    accuracy = None if own else compare(outputs[result.engine], outputs[reference], tolerance)
-    return EngineResult(result.engine, timing=timing, accuracy=accuracy, facts=result.facts)
+    return replace(
+        result,
+        timing=summarize(timed.alone),
+        accuracy=None if own else compare(outputs[result.engine], outputs[reference], tolerance),
+        alone=typical(timed.alone) if timed.beside else None,
+        beside=typical(timed.beside) if timed.beside else None,
+    )

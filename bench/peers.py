@@ -28,7 +28,7 @@ from bench.accuracy import TOLERANCE
 from bench.inputs import add_models, parse_shape
 from bench.machine import Machine, describe_machine
 from bench.measurement import ENGINES, OPENVINO_DEFAULT, Say, Settings, measure_model
-from bench.report import Report, screen_table
+from bench.report import Report, neighbour_table, screen_table
 from shared_ir.storage.files import write_atomically
 
 _BUSY = 0.3
@@ -55,6 +55,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         dynamic=options.dynamic,
         tolerance=options.tolerance,
         exact=options.exact,
+        neighbour=options.neighbour,
     )
     console, notes = Console(), Console(stderr=True, highlight=False)
     machine = describe_machine()
@@ -71,6 +72,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         write_atomically(options.json, report.to_json().encode())
     # NOTE: a table never folds: where the terminal is narrower it runs on.
     Console(width=max(console.width, 185)).print(screen_table(report))
+    if settings.neighbour:
+        console.print(neighbour_table(report))
     for line in report.failures():
         console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
     print(report.closing_line())
@@ -109,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--no-reference", dest="exact", action="store_false", help="compare with ONNX Runtime, not in double precision"
+    )
+    parser.add_argument(
+        "--neighbour", action="store_true", help="time everything beside a process that takes a core in bursts, too"
     )
     return parser
 

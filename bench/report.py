@@ -69,6 +69,9 @@ class Report:
     def to_json(self) -> str:
         data = asdict(self)
         for model, entry in zip(self.models, data["models"], strict=True):
+            for engine in entry["engines"].values():
+                for name in [name for name in ("alone", "beside") if engine[name] is None]:
+                    del engine[name]
             entry["ratios"] = {SHORT[p]: model.ratio(p) for p in PEERS} | {"best_of_peers": model.best_ratio}
         return json.dumps(_finite(data | {"closing_line": self.closing_line()}), indent=1) + "\n"
 
@@ -141,6 +144,22 @@ def screen_table(report: Report) -> Table:
     for cells in rows(report):
         table.add_row(*cells)
     return table
+
+
+def neighbour_table(report: Report) -> Table:
+    """What a process that takes a core in bursts costs each engine: milliseconds alone and beside it, and their ratio."""
+    table = Table(title="beside a neighbour, mean of a turn, median of rounds")
+    for number, name in enumerate(("model", *(SHORT[engine] for engine in ENGINES))):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for model in report.models:
+        table.add_row(model.model, *(_slowed(model.engines.get(engine)) for engine in ENGINES))
+    return table
+
+
+def _slowed(result: EngineResult | None) -> str:
+    if result is None or result.alone is None or result.beside is None:
+        return _NONE
+    return f"{result.alone * 1e3:.2f} -> {result.beside * 1e3:.2f} ({as_times(result.slowdown)})"
 
 
 def markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:

@@ -64,6 +64,11 @@ def summarize(slices: Sequence[Slice]) -> Timing:
     )
 
 
+def typical(slices: Sequence[Slice]) -> float:
+    """Seconds: the median over rounds of the rounds' means. Raises ValueError: there is no round."""
+    return statistics.median(statistics.fmean(each.times) for each in slices)
+
+
 def quantile(ordered: Sequence[float], fraction: float) -> float:
     """The value at ``fraction`` of an ascending sequence, interpolated between neighbours."""
     position = fraction * (len(ordered) - 1)

@@ -6,13 +6,16 @@ import json
 import math
 import re
 from dataclasses import replace
+from io import StringIO
 from pathlib import Path
+
+from rich.console import Console
 
 from bench.accuracy import Accuracy
 from bench.headline import headline
 from bench.machine import Machine
 from bench.measurement import EngineResult, ModelResult
-from bench.report import HEADER, Report, markdown_table, rows
+from bench.report import HEADER, Report, markdown_table, neighbour_table, rows
 from bench.stored import read_reports
 from bench.timing import Slice, summarize
 
@@ -47,6 +50,15 @@ def test_closing_line() -> None:
     ).closing_line()
     assert line == "geomean: 2.00x ort, 2.00x openvino, 1.41x best-of-peers; worst: b 1.00x"
     assert CLOSING.match(line)
+
+
+def test_what_a_neighbour_costs() -> None:
+    console = Console(width=120, record=True, file=StringIO())
+    slowed = replace(ran("ingot", 1.0), alone=0.010, beside=0.015)
+    console.print(neighbour_table(report(model("a", ingot=slowed, onnxruntime="fails", openvino=1.0))))
+    text = console.export_text()
+    assert "10.00 -> 15.00 (1.50x)" in text
+    assert text.count("n/a") == 2
 
 
 def test_engines_that_fail_are_left_out_and_named() -> None:

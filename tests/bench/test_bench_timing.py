@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench.timing import Slice, geometric_mean, quantile, summarize
+from bench.timing import Slice, geometric_mean, quantile, summarize, typical
 
 
 def test_median_is_over_rounds_so_that_one_disturbed_round_does_not_count() -> None:
@@ -22,6 +22,10 @@ def test_spread_is_the_distance_of_the_quartiles() -> None:
     timing = summarize([Slice((t,)) for t in (1.0, 2.0, 3.0, 4.0, 5.0)])
     assert (timing.low, timing.median, timing.high) == (2.0, 3.0, 4.0)
     assert timing.spread == pytest.approx(2 / 3)
+
+
+def test_runs_of_two_kinds_count_both() -> None:
+    assert typical([Slice((1.0, 1.0, 4.0)), Slice((1.0, 1.0, 1.0)), Slice((2.0, 4.0, 9.0))]) == 2.0
 
 
 def test_quantile_interpolates() -> None:

@@ -14,7 +14,8 @@ ingot_pool *ingot_pool_create(int32_t threads);
 /* Stops and joins the workers: no code of this library runs in another thread afterwards, so it may be unloaded. */
 void ingot_pool_destroy(ingot_pool *pool);
 
-/* Covers [0, tasks) with one contiguous range per thread, the same ranges at every call, and waits for all of them.
+/* Covers [0, tasks) with one contiguous range per thread, the same ranges at every call, a part of one at a time; threads
+ * that are through take parts of others. Returns when all of them are done.
  * Signature of ingot_thread_pool.run. One caller at a time. */
 void ingot_pool_run(void *pool, ingot_task task, void *context, int64_t tasks);
 

@@ -16,6 +16,7 @@ from tests.native_models import INNER, KERNELS, WIDTH, build_model, toy_weights
 
 DRIVER = Path(__file__).with_name("native_driver.c")
 GROWING_DRIVER = Path(__file__).with_name("native_driver_growing.c")
+POOL_DRIVER = Path(__file__).with_name("native_driver_pool.c")
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
@@ -111,6 +112,19 @@ def test_no_leak_of_memory_that_the_run_sizes(growing_folder: Path) -> None:
         pytest.skip("valgrind is not installed")
     flags = ["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"]
     assert run(valgrind, *flags, build_driver(growing_folder, "", GROWING_DRIVER)) == "ok"
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_tasks_run_once_whoever_comes_late(tmp_path: Path, sanitizer: str) -> None:
+    program = tmp_path / "driver"
+    checks = [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else []
+    sources = [str(NATIVE / "thread_pool.c"), str(NATIVE / "cpu_count.c"), str(POOL_DRIVER)]
+    command = [*compiler(sanitizer), "-g", "-O1", "-pthread", f"-I{NATIVE}", *checks, *sources, "-o", str(program)]
+    kept = str(cache_directory() / "zig")
+    environment = {"PATH": "/usr/bin:/bin", "ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert run(program) == "ok"
 
 
 def test_child_of_fork_is_refused_not_hung(folder: Path) -> None:
