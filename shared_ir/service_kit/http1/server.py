@@ -93,7 +93,7 @@ class HttpServer:
         def compute() -> None:
             try:
                 response, keeps = connection.computed(whole)
-            except BaseException as error:  # nobody would hear of it here
+            except Exception as error:  # nobody would hear of it here
                 _LOG.exception("a request could not be answered")
                 response, keeps = HttpResponse.failure(internal(error)), False
             self.loop.post(lambda each: each.answered(response, keeps), connection)
