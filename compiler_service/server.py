@@ -40,7 +40,8 @@ from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import make_gate
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
-from shared_ir.service_kit.http1.server import HttpLimits, HttpServer
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.lanes import Lane

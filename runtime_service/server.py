@@ -30,7 +30,8 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http1.server import HttpLimits, HttpServer
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place

@@ -115,7 +115,6 @@ _CODES = {
 _REMEDIES = {2: "Send a smaller batch or give the process more memory."}
 _EQUAL = "Extents of one name are equal; send them so, or compile the model with names of their own for those that differ (shapes={...})."
 _BROADCAST = "Extents of one name are equal; compile the model with a name of its own for an extent that may be 1 (shapes={...})."
-_SENTENCE = re.compile(r"(?P<message>.*?): expected (?P<expected>.*), received (?P<received>.*)\Z", re.DOTALL)
 
 
 class Library:
@@ -326,10 +325,11 @@ def tensors(shapes: Sequence[Sequence[int]], dtypes: Sequence[int]) -> ctypes.Ar
 def _typed(status: int, text: bytes | None) -> IngotError:
     message = (text or b"").decode(errors="replace") or f"the native runtime failed with status {status}"
     code = _CODES.get(status, ErrorCode.INTERNAL)
-    parts = _SENTENCE.match(message)
-    if parts is not None and code is ErrorCode.INVALID_ARGUMENT:
-        return unequal(**parts.groupdict())
-    found = parts.groupdict() if parts else {"message": message}
+    what, _, rest = message.partition(": expected ")
+    expected, is_sentence, received = rest.rpartition(", received ")
+    if is_sentence and code is ErrorCode.INVALID_ARGUMENT:
+        return unequal(what, expected, received)
+    found = {"message": what, "expected": expected, "received": received} if is_sentence else {"message": message}
     return IngotError(code, **found, remedy=_REMEDIES.get(status, ""))
 
 

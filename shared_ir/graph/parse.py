@@ -18,7 +18,7 @@ from shared_ir.types import TensorType
 
 T = TypeVar("T")
 
-_SPACE = re.compile(r"(?:\s+|#[^\n]*)*")
+_SPACE = re.compile(r"(?:\s++|#[^\n]*+)*+")
 _TOKEN = re.compile(
     r"""(?P<digest>sha256:[0-9a-f]{64})
     | (?P<float>-?(?:\d+\.\d*(?:[eE][+-]?\d+)?|\d+[eE][+-]?\d+|inf\b|nan\b))

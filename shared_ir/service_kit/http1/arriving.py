@@ -123,13 +123,17 @@ class Arriving:
     def abandon(self, error: IngotError) -> None:
         """What has begun to come is answered with ``error``, and nothing follows it."""
         admitted = self.admitted
-        self.end()
+        self._drop()
         if admitted is not None:
             self._application.refused(admitted, error)
 
     def end(self) -> None:
-        """Nothing comes any more; what has come is let go of, since it may be large."""
+        """Nothing comes any more."""
+        self.source.has_ended = True
+        self._drop()
+
+    def _drop(self) -> None:
         if self._reading is not None:
             self._reading.close()
         self.admitted, self._reading = None, None
-        self.source.end()
+        self.source.clear()

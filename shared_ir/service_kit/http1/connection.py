@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import enum
 import logging
 import select
 import time
 from collections import deque
-from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -17,6 +15,8 @@ from shared_ir.service_kit.event_loop import EventLoop, Greeting
 from shared_ir.service_kit.http1.answer import answered, is_quick, start_of
 from shared_ir.service_kit.http1.arriving import Arriving, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.phase import Phase, State
 from shared_ir.service_kit.http1.source import Need
 from shared_ir.service_kit.http_message import Application, HttpResponse
 from shared_ir.service_kit.room import Guest, Room, peer_of
@@ -39,40 +39,6 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 _NO_THREAD = IngotError(
     ErrorCode.UNAVAILABLE, "the server has no thread for this request", remedy="Retry after a pause, or add replicas."
 )
-
-
-@dataclass(frozen=True, slots=True)
-class HttpLimits:
-    """Bounds on what clients may hold. Times in seconds.
-
-    Attributes:
-        max_connections: counted from their acceptance on; for another one the idlest is closed.
-        idle_timeout: between two requests.
-        head_timeout: from the first byte of a request to the end of its head, and for a TLS handshake.
-        request_timeout: from the first byte of a request to its last, and for the client to take the answer.
-    """
-
-    max_connections: int = 512
-    idle_timeout: float = 75.0
-    head_timeout: float = 10.0
-    request_timeout: float = 60.0
-
-
-class Phase(enum.IntEnum):
-    """What a connection does; the lower, the sooner it is closed for another."""
-
-    IDLE = 0  # between requests, in its handshake, or refused already
-    CLIENT = 1  # the client sends its request, or takes its answer
-    OURS = 2  # the request is computed
-
-
-class State(enum.Enum):
-    READING = enum.auto()  # the next request, as it comes
-    DUE = enum.auto()  # it reads on when it has its turn, or room
-    OURS = enum.auto()
-    WRITING = enum.auto()
-    LEAVING = enum.auto()  # what was written last is on its way, and nothing is answered any more
-    OVER = enum.auto()
 
 
 class Owner(Protocol):

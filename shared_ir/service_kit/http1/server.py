@@ -18,14 +18,15 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.event_loop import EventLoop, Greeting
 from shared_ir.service_kit.http1.answer import start_of
 from shared_ir.service_kit.http1.arriving import Whole
-from shared_ir.service_kit.http1.connection import Connection, HttpLimits, Phase
+from shared_ir.service_kit.http1.connection import Connection
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.phase import Phase
 from shared_ir.service_kit.http_message import Application, HttpResponse
 from shared_ir.service_kit.lanes import Threads
 from shared_ir.service_kit.listening import listening, port_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.status import internal
 
-__all__ = ["HttpLimits", "HttpServer"]
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
 """Between two looks at the clients."""

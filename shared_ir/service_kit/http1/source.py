@@ -37,9 +37,9 @@ class Source:
         """Bytes that have come and were not read."""
         return len(self._data) - self._start
 
-    def end(self) -> None:
-        """Of all that was to be read."""
-        self._data, self._start, self.target, self.has_ended = b"", 0, None, True
+    def clear(self) -> None:
+        """What has come is let go of, since it may be large."""
+        self._data, self._start, self.target = b"", 0, None
 
     def feed(self, data: bytes) -> None:
         self._data = self._data[self._start :] + data if len(self) else data

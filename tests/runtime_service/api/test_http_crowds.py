@@ -18,8 +18,9 @@ from typing import Any
 import pytest
 
 from shared_ir.errors import IngotError
-from shared_ir.service_kit.http1.connection import Phase
-from shared_ir.service_kit.http1.server import HttpLimits, HttpServer
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.phase import Phase
+from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.lanes import Threads
 from shared_ir.service_kit.room import Room

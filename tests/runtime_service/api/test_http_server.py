@@ -28,8 +28,9 @@ from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from shared_ir.service_kit.http1.connection import Phase
-from shared_ir.service_kit.http1.server import HttpLimits, HttpServer
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.phase import Phase
+from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
@@ -180,6 +181,15 @@ def test_a_compression_bomb_is_refused(server: HttpServer) -> None:
     assert len(bomb) < MOST_BODY
     answer = exchange(server, post(f"Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n", bomb))
     assert status_of(answer) == 413
+
+
+def test_a_refusal_arrives_though_its_client_goes_on(server: HttpServer) -> None:
+    with socket.create_connection(("127.0.0.1", server.port), 5) as connection:
+        connection.sendall(post("Content-Length: 2000000\r\n"))
+        for _ in range(20):
+            connection.sendall(bytes(10_000))
+            time.sleep(0.01)
+        assert status_of(connection.recv(1000)) == 413
 
 
 def test_expect_continue_refuses_before_the_body(server: HttpServer) -> None:
