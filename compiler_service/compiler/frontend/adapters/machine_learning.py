@@ -45,13 +45,14 @@ def scaler(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def normalizer(node: SourceNode, operands: Operands) -> Nodes:
-    """Rows divided by their norm; rows of zeros stay."""
+    """Rows divided by their norm; rows of which that is 0 stay. NOTE: MAX is the largest element, as the operator's page and ONNX Runtime
+    have it, not the largest magnitude, as onnx.reference has."""
     chain = Chain(node, operands)
     x = as_float(chain, node.inputs[0])
     axes = operands.int64s("axes", (-1,))
     match node.attributes.get("norm", "MAX"):
         case "MAX":
-            norm = chain.add("ReduceMax", chain.add("Abs", x), axes, keepdims=1)
+            norm = chain.add("ReduceMax", x, axes, keepdims=1)
         case "L1":
             norm = chain.add("ReduceL1", x, axes, keepdims=1)
         case "L2":

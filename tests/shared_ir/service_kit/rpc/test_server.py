@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -413,6 +413,23 @@ def status(events: Sequence[Any], stream: int) -> str:
         dict(each.headers) for each in events if isinstance(each, kinds) and each.stream_id == stream
     ]
     return str(heads[-1].get("grpc-status", "none")) if heads else "none"
+
+
+def test_handshakes_count_as_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_most_connections", lambda: 3)
+    lane = Lane("calls", 1)
+    made = RpcServer(lambda path: lane, Room(1 << 20), MOST)
+    port = made.bind("127.0.0.1:0", TlsFiles(*pair(tmp_path, "localhost")))
+    made.start()
+    with ExitStack() as stack:
+        silent = [stack.enter_context(socket.create_connection(("127.0.0.1", port), 10)) for _ in range(3)]
+        until(lambda: len(made._endpoints) == 3)
+        with socket.create_connection(("127.0.0.1", port), 10) as another:
+            assert another.recv(1) == b""
+        for each in silent:
+            each.close()
+        until(lambda: not made._endpoints)
+    made.stop(0).wait(10)
 
 
 def test_the_last_answer_leaves_whole_when_the_server_does(running: Running) -> None:

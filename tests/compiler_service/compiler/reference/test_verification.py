@@ -1,0 +1,76 @@
+"""Whom a compiled model is compared with, and who decides where ONNX Runtime stands alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import compile_model
+from compiler_service.compiler.reference import verification
+from compiler_service.compiler.reference.emulated import NotRunError
+from runtime_service.loading.loader import load_model
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def model(*nodes: onnx.NodeProto) -> bytes:
+    x, y = (helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 4]) for name in "xy")
+    graph = helper.make_graph(nodes, "g", [x], [y])
+    opsets = [helper.make_opsetid("", 21), helper.make_opsetid("ai.onnx.ml", 3)]
+    return bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+
+
+RELU = model(helper.make_node("Relu", ["x"], ["y"]))
+
+
+def judged(source: bytes, oracle: Callable[[Sequence[Any]], Sequence[Any]], outputs: Callable[[Any], Any]) -> str:
+    """Who is said to agree with ``outputs`` of an input."""
+    plan = compile_model(ModelSource.of(source), host_target(), CompileOptions()).plan
+    x = np.array([[-2.0, 1.0, 3.0, -1.0]], np.float32)
+    found, _ = verification._judged(plan, [outputs(x)], [x], "onnxruntime 1", oracle, ModelSource.of(source))
+    return found
+
+
+def relu(x: Any) -> Any:
+    return np.maximum(x, 0)
+
+
+def test_onnx_runtime_is_enough_where_it_agrees() -> None:
+    assert judged(RELU, lambda inputs: [relu(inputs[0])], relu) == "onnxruntime 1"
+
+
+def test_the_reference_decides_where_onnx_runtime_answers_otherwise() -> None:
+    who = judged(RELU, lambda inputs: [inputs[0]], relu)
+    assert who == f"onnx.reference {onnx.__version__} (onnxruntime 1 answers otherwise)"
+
+
+def test_the_reference_decides_where_onnx_runtime_does_not_run() -> None:
+    def fails(inputs: Sequence[Any]) -> Sequence[Any]:
+        raise RuntimeError("no kernel")
+
+    assert judged(RELU, fails, relu).endswith("(onnxruntime 1 does not run it)")
+    with pytest.raises(NotRunError, match="no kernel"):
+        judged(RELU, fails, lambda x: x)
+
+
+def test_who_disagrees_with_both_is_wrong() -> None:
+    with pytest.raises(IngotError) as caught:
+        judged(RELU, lambda inputs: [relu(inputs[0])], lambda x: x)
+    assert caught.value.code is ErrorCode.NUMERIC_MISMATCH
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_rows_are_divided_by_their_norm_as_onnx_runtime_does(norm: str) -> None:
+    source = model(helper.make_node("Normalizer", ["x"], ["y"], domain="ai.onnx.ml", norm=norm))
+    x = np.array([[-2, 1, 3, -1], [-4, -3, -2, -1], [0, 0, 0, 0], [-1, 0, 0, -2]], np.float32)
+    expected = onnxruntime.InferenceSession(source).run(None, {"x": x})[0]
+    with load_model(compile_model(ModelSource.of(source), host_target(), CompileOptions())) as loaded:
+        np.testing.assert_allclose(loaded.run({"x": x})["y"], expected, 1e-6)
