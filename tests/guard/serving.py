@@ -54,6 +54,8 @@ _REFUSALS = {
 }
 """What a request may be told; all else blames the server."""
 _MOST_GROWTH = 0.05
+_SECONDS_TO_TRIM = 4.0
+"""A second without large messages, in which a server begins to give memory back, and what it takes to do so under load."""
 """Of resident memory, between two looks after the same requests."""
 
 
@@ -232,7 +234,7 @@ def _calm(servers: Sequence[Server], models: Sequence[Asked], found: Findings) -
     for model in models if all(s.is_running() for s in servers) else ():
         for protocol in range(2):
             ask(servers, model, model.requests[0], protocol, found)
-    time.sleep(1)
+    time.sleep(_SECONDS_TO_TRIM)
     return [s.resident_bytes() for s in servers]
 
 
