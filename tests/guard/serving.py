@@ -54,9 +54,9 @@ _REFUSALS = {
 }
 """What a request may be told; all else blames the server."""
 _MOST_GROWTH = 0.05
-_SECONDS_TO_TRIM = 4.0
-"""A second without large messages, in which a server begins to give memory back, and what it takes to do so under load."""
 """Of resident memory, between two looks after the same requests."""
+_SECONDS_TO_TRIM = 4.0
+"""A second without large messages, after which a server gives memory back, and what that takes under load."""
 
 
 @dataclass(frozen=True)
