@@ -13,19 +13,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "native_check.h"
 #include "runtime.h"
 #include "thread_pool.h"
 
 #define INNER 12
 #define WIDTH 5
-#define CHECK(condition)                                                        \
-  do {                                                                          \
-    if (!(condition)) {                                                         \
-      fprintf(stderr, "%s:%d: %s fails\n", __FILE__, __LINE__, #condition);     \
-      exit(1);                                                                  \
-    }                                                                           \
-  } while (0)
-
 static const float *weights;
 static size_t weights_size;
 

@@ -4,15 +4,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "native_check.h"
 #include "runtime.h"
-
-#define CHECK(condition)                                                    \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      fprintf(stderr, "%s:%d: %s fails\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                              \
-    }                                                                       \
-  } while (0)
 
 typedef struct {
   int64_t n, m, x_shape[1], rows_shape[2], last_shape[1];

@@ -7,18 +7,11 @@
 #include <string.h>
 #include <time.h>
 
+#include "native_check.h"
 #include "thread_pool.h"
 
 #define MOST_TASKS 400
 #define MOST_THREADS 5
-#define CHECK(condition)                                                    \
-  do {                                                                      \
-    if (!(condition)) {                                                     \
-      fprintf(stderr, "%s:%d: %s fails\n", __FILE__, __LINE__, #condition); \
-      exit(1);                                                              \
-    }                                                                       \
-  } while (0)
-
 typedef struct {
   int64_t tasks;
   int32_t threads;
