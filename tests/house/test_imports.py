@@ -98,7 +98,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "ziglang": (f"{C}.codegen",),
     "celery": ("compiler_service.worker",),
     "grpc": ("compiler_service.api", "compiler_service.server", "runtime_service.api", "shared_ir", "ingot"),
-    "onnx": (f"{C}.frontend", "ingot"),
+    "onnx": (f"{C}.frontend", f"{C}.reference", "ingot"),
     "google.protobuf": (
         "shared_ir.pb",
         "shared_ir.service_kit",

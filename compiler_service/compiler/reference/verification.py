@@ -26,6 +26,7 @@ from compiler_service.compiler.codegen.toolchain.emulation import Emulator, emul
 from compiler_service.compiler.codegen.toolchain.host import runs_here
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.reference.emulated import EmulatedArtifact, NotRunError, cannot_be_emulated
+from compiler_service.compiler.reference.precision import TOLERANCE, tolerance_of
 from shared_ir.arrays import storage_dtype
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import Artifact, Manifest
@@ -44,8 +45,6 @@ Run = Callable[[Arrays], Answer | None]
 """None when the model does not take inputs of these sizes."""
 
 _ONNX_RUNTIME = "onnxruntime"
-TOLERANCE = 1e-3
-"""Largest accepted error, relative to the largest element of the output."""
 _EXTENTS_TO_TRY = (64, 96, 48, 224, 32, 16, 7, 3, 1)
 """Extents to try for symbols that are not the batch."""
 _EXTENTS_TO_EMULATE = (32, 64, 16, 48, 96, 7, 3, 1, 224)
@@ -125,14 +124,14 @@ def _verify(
                 continue
             outputs, seconds = answer
             start = time.perf_counter()
-            name, reports = _judged(plan, outputs, inputs, name, oracle, source)
+            name, tolerance, reports = _judged(plan, outputs, inputs, name, oracle, source)
             first = time.perf_counter() - start
             measured = _median(oracle, inputs) if seconds and name.startswith(_ONNX_RUNTIME) else 0.0
             return {
                 "state": "verified",
                 "oracle": name,
                 "sizes": dict(sizes),
-                "tolerance": TOLERANCE,
+                "tolerance": tolerance,
                 "outputs": [vars(r) for r in reports],
                 "seconds": seconds,
                 "oracle_seconds": measured or first,
@@ -144,22 +143,36 @@ def _verify(
 
 def _judged(
     plan: Plan, outputs: Arrays, inputs: Arrays, name: str, oracle: Oracle, source: ModelSource
-) -> tuple[str, tuple[OutputReport, ...]]:
-    """Who agrees with ``outputs``, and how far. Raises IngotError NUMERIC_MISMATCH: nobody does."""
+) -> tuple[str, float, tuple[OutputReport, ...]]:
+    """Who agrees with ``outputs``, within which tolerance, and how far. Raises IngotError NUMERIC_MISMATCH: nobody does."""
     try:
-        return name, compare(plan, outputs, oracle(inputs))
+        return name, *_compared(plan, outputs, oracle(inputs), source)
     except Exception as error:  # NOTE: ONNX Runtime has errors of its own
         if not name.startswith(_ONNX_RUNTIME):
             raise
         failure = error
     try:
         second, reference = _reference(source)
-        reports = compare(plan, outputs, reference(inputs))
+        tolerance, reports = _compared(plan, outputs, reference(inputs), source)
     except Exception:  # it says otherwise too, or nothing
         if isinstance(failure, IngotError):
             raise failure from None
         raise NotRunError(f"{name} does not run the model: {str(failure)[:200]}") from failure
-    return f"{second} ({name} {'answers otherwise' if isinstance(failure, IngotError) else 'does not run it'})", reports
+    told = "answers otherwise" if isinstance(failure, IngotError) else "does not run it"
+    return f"{second} ({name} {told})", tolerance, reports
+
+
+def _compared(
+    plan: Plan, outputs: Arrays, expected: Arrays, source: ModelSource
+) -> tuple[float, tuple[OutputReport, ...]]:
+    """As :func:`compare`, within the tolerance that the narrowest type of the model allows, where one is needed."""
+    try:
+        return TOLERANCE, compare(plan, outputs, expected)
+    except IngotError:
+        tolerance = tolerance_of(source)
+        if tolerance <= TOLERANCE:
+            raise
+        return tolerance, compare(plan, outputs, expected, tolerance)
 
 
 def _reference(source: ModelSource) -> tuple[str, Oracle]:
@@ -327,16 +340,16 @@ def _answer(text: str) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def compare(plan: Plan, outputs: Arrays, expected: Arrays) -> tuple[OutputReport, ...]:
+def compare(plan: Plan, outputs: Arrays, expected: Arrays, tolerance: float = TOLERANCE) -> tuple[OutputReport, ...]:
     """``outputs`` are those that are tensors, ``expected`` all of them.
 
-    Raises NUMERIC_MISMATCH for the first output that is off by more than :data:`TOLERANCE`.
+    Raises NUMERIC_MISMATCH for the first output that is off by more than ``tolerance``, relative to its largest element.
     """
     tensors = [(s, e) for s, e in zip(plan.outputs, expected, strict=True) if s.kind is Kind.TENSOR]
-    return tuple(_compare(s, o, e) for (s, e), o in zip(tensors, outputs, strict=True))
+    return tuple(_compare(s, o, e, tolerance) for (s, e), o in zip(tensors, outputs, strict=True))
 
 
-def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> OutputReport:
+def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray, tolerance: float) -> OutputReport:
     expected = np.asarray(expected)
     if spec.dtype is DType.STRING:
         return _compare_strings(spec, output, expected)
@@ -354,8 +367,8 @@ def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> Outp
     error = float(np.abs(a - b)[differs].max())
     scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
     relative = error / scale if scale else error
-    if relative > TOLERANCE:
-        raise _mismatch(spec, f"at most {TOLERANCE:g} of the largest element", f"{relative:.3g}")
+    if relative > tolerance:
+        raise _mismatch(spec, f"at most {tolerance:g} of the largest element", f"{relative:.3g}")
     return OutputReport(spec.name, error, relative)
 
 

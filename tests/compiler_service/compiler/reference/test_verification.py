@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
 from compiler_service.compiler.reference import verification
 from compiler_service.compiler.reference.emulated import NotRunError
+from compiler_service.compiler.reference.precision import tolerance_of
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -31,11 +33,14 @@ def model(*nodes: onnx.NodeProto) -> bytes:
 RELU = model(helper.make_node("Relu", ["x"], ["y"]))
 
 
+RELU_SOURCE = ModelSource.of(RELU)
+
+
 def judged(source: bytes, oracle: Callable[[Sequence[Any]], Sequence[Any]], outputs: Callable[[Any], Any]) -> str:
     """Who is said to agree with ``outputs`` of an input."""
     plan = compile_model(ModelSource.of(source), host_target(), CompileOptions()).plan
     x = np.array([[-2.0, 1.0, 3.0, -1.0]], np.float32)
-    found, _ = verification._judged(plan, [outputs(x)], [x], "onnxruntime 1", oracle, ModelSource.of(source))
+    found, _, _ = verification._judged(plan, [outputs(x)], [x], "onnxruntime 1", oracle, ModelSource.of(source))
     return found
 
 
@@ -65,6 +70,50 @@ def test_who_disagrees_with_both_is_wrong() -> None:
     with pytest.raises(IngotError) as caught:
         judged(RELU, lambda inputs: [relu(inputs[0])], lambda x: x)
     assert caught.value.code is ErrorCode.NUMERIC_MISMATCH
+
+
+def through(narrow: int) -> bytes:
+    """A function computed in another type."""
+    there = helper.make_node("Cast", ["x"], ["a"], to=narrow)
+    back = helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT)
+    return model(there, helper.make_node("Cosh", ["a"], ["b"]), back)
+
+
+@pytest.mark.parametrize(
+    ("narrow", "tolerance"),
+    [
+        (TensorProto.FLOAT, 1e-3),
+        (TensorProto.FLOAT16, 2**-8),
+        (TensorProto.BFLOAT16, 2**-5),
+        (TensorProto.FLOAT8E5M2, 0.5),
+    ],
+)
+def test_the_narrowest_type_says_how_far_right_answers_may_be_apart(narrow: int, tolerance: float) -> None:
+    assert tolerance_of(ModelSource.of(through(narrow))) == tolerance
+
+
+def test_types_inside_of_branches_count() -> None:
+    inner = helper.make_graph(
+        [helper.make_node("Cast", ["x"], ["h"], to=TensorProto.BFLOAT16)],
+        "inner",
+        [],
+        [helper.make_tensor_value_info("h", TensorProto.BFLOAT16, ["n", 4])],
+    )
+    branch = helper.make_node("If", ["c"], ["b"], then_branch=inner, else_branch=inner)
+    constant = helper.make_node("Constant", [], ["c"], value=helper.make_tensor("c", TensorProto.BOOL, [], [True]))
+    source = model(constant, branch, helper.make_node("Cast", ["b"], ["y"], to=TensorProto.FLOAT))
+    assert tolerance_of(ModelSource.of(source)) == 2**-5
+
+
+def test_a_rounding_of_a_narrow_type_is_no_mismatch() -> None:
+    plan = compile_model(ModelSource.of(through(TensorProto.BFLOAT16)), host_target(), CompileOptions()).plan
+    x = np.ones((1, 4), np.float32)
+    for off, agrees in ((2**-8, True), (2**-4, False)):
+        judge = partial(verification._judged, plan, [x + off], [x], "onnxruntime 1", lambda inputs: [x])
+        if agrees:
+            assert judge(ModelSource.of(through(TensorProto.BFLOAT16)))[:2] == ("onnxruntime 1", 2**-5)
+        with pytest.raises(IngotError, match="differs"):
+            judge(RELU_SOURCE if agrees else ModelSource.of(through(TensorProto.BFLOAT16)))
 
 
 @pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
