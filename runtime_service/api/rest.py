@@ -112,8 +112,8 @@ class RestApplication:
         handler, model, version = found
         if handler == self._infer:
             return self._admit_inference(request, model, version)
-        is_quick = _always if handler in self._asked_often else _never
-        return Admission(MOST_BODY, partial(_answer, handler, model, version), is_quick)
+        admission = Admission(MOST_BODY, partial(_answer, handler, model, version))
+        return replace(admission, is_quick=_always) if handler in self._asked_often else admission
 
     def _admit_inference(self, request: HttpRequest, model: str, version: str) -> HttpResponse | Admission:
         """NOTE: what is small comes with its head; it is read, so that its connection can go on behind a refusal."""
@@ -323,10 +323,6 @@ def _answer(handler: Handler, model: str, version: str, request: HttpRequest) ->
 
 def _always(size: int) -> bool:
     return True
-
-
-def _never(size: int) -> bool:
-    return False
 
 
 def _not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:

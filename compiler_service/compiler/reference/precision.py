@@ -23,7 +23,7 @@ _SPACING = {
 """Between 1 and the next number of the type."""
 _ROUNDINGS, _LARGEST = 4, 0.5
 """What is rounded by one and not by the other, one after the other; and what says nothing any more."""
-_NAMES_TYPE = frozenset({"to", "dtype", "output_dtype", "saturate_to", "stash_type"})
+_NAMES_TYPE = frozenset({"to", "dtype", "output_dtype", "stash_type"})
 
 
 def tolerance_of(source: ModelSource) -> float:

@@ -137,8 +137,8 @@ static int64_t claim_of_others(struct ingot_pool *pool) {
   }
 }
 
-static void run_chunks(const struct ingot_pool *pool, int64_t first, int64_t behind, int32_t thread) {
-  int64_t begin = first * pool->grain, end = behind * pool->grain;
+static void run_chunk(const struct ingot_pool *pool, int64_t chunk, int32_t thread) {
+  int64_t begin = chunk * pool->grain, end = begin + pool->grain;
   pool->task(pool->context, begin, end < pool->tasks ? end : pool->tasks, thread);
 }
 
@@ -157,7 +157,7 @@ static void take_part(struct ingot_pool *pool, int32_t thread) {
   uint32_t done = 0;
   int64_t chunk;
   while ((chunk = claim(&pool->ranges[thread], 1)) >= 0 || (chunk = claim_of_others(pool)) >= 0) {
-    run_chunks(pool, chunk, chunk + 1, thread);
+    run_chunk(pool, chunk, thread);
     done++;
   }
   if (done) finish(pool, done);
