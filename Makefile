@@ -68,8 +68,8 @@ fuzz: $(VENV)/.test ## odd requests to models of every operator and to servers, 
 	@PYTHONPATH=. $(BIN)/python -m tests.guard.serving --seconds $(SECONDS_OF_FUZZ)
 	@PYTHONPATH=. $(BIN)/python -m tests.guard.compiling --seconds $(SECONDS_OF_FUZZ)
 
-chaos: $(VENV)/.test ## 200 jobs while servers, workers, stages, Redis, the store and the disk fail at random; 1 when one is lost, stuck, wrong or done twice
-	@PYTHONPATH=. $(BIN)/python -m tests.chaos --jobs 200
+chaos: $(VENV)/.test ## 210 models, some refused while they are uploaded and 200 compiled, while servers, workers, stages, Redis, the store and the disk fail at random; 1 when one is lost, stuck, wrong or done twice
+	@PYTHONPATH=. $(BIN)/python -m tests.chaos --jobs 210
 
 fuzz-peers: $(VENV)/.test ## ten minutes of odd bytes to the ports of a service; 1 when an answer is not as it should be
 	@PYTHONPATH=. $(BIN)/python -m tests.peers.fuzzer 600

@@ -25,6 +25,7 @@ from tests.chaos.rig import Rig, rig
 _STILL_SECONDS = 60.0
 """Once the faults are over, some job ends within this time until all have."""
 _MOST_UNFINISHED = 12
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 def run(
@@ -115,14 +116,20 @@ def main() -> int:
             ordered, seen = run(made, wanted, seed, clients=3, pause=(2.0, 6.0))
             with Client(f"127.0.0.1:{made.ports[0]}", timeout=30) as client:
                 models = ordered.check_models(client, Path(folder) / "models", home / "keys")
-            ordered.faults += [f"{name} wrote a traceback" for name, text in made.logs() if "Traceback" in text]
+            ordered.faults += [f"{name} wrote a traceback:\n{_around(t)}" for name, t in made.logs() if _TRACEBACK in t]
     print(
         f"seed {seed}: {len(ordered.jobs)} jobs, {models} models, {sum(seen.values())} faults, {time.monotonic() - start:.0f} s"
     )
     print(f"faults: {dict(seen)}\nends: {dict(ordered.codes)}\ncalls refused meanwhile: {dict(ordered.refused)}")
     for line in ordered.faults:
         print(f"--- {line}")
-    return int(bool(ordered.faults) or len(ordered.jobs) < len(wanted))
+    return int(bool(ordered.faults) or len(ordered.jobs) + ordered.refused_rightly < len(wanted))
+
+
+def _around(text: str) -> str:
+    """The first traceback of a log."""
+    start = text.index(_TRACEBACK)
+    return text[max(0, start - 500) : start + 4000]
 
 
 if __name__ == "__main__":

@@ -38,8 +38,10 @@ def orders(seed: int) -> Iterator[Order]:
     draw = random.Random(seed)
     for number in range(1 << 30):
         kind = draw.random()
-        if kind < 0.08:
+        if kind < 0.04:
             yield Order(f"bytes{number}", draw.randbytes(500), ErrorCode.INVALID_MODEL)
+        elif kind < 0.08:
+            yield Order(f"undefined{number}", _undefined_value(number), ErrorCode.INVALID_MODEL)
         elif kind < 0.16:
             yield Order(f"unknown{number}", _unknown_operator(number), ErrorCode.UNSUPPORTED_OPERATOR)
         else:
@@ -56,6 +58,11 @@ def _dense(number: int) -> Order:
 
 def _unknown_operator(number: int) -> bytes:
     return _model([helper.make_node("Frobnicate", ["x"], ["y"], name=f"node{number}")], [])
+
+
+def _undefined_value(number: int) -> bytes:
+    """No upload tells this model from a right one: a job has to."""
+    return _model([helper.make_node("Relu", [f"nothing{number}"], ["y"])], [])
 
 
 def _model(nodes: Sequence[onnx.NodeProto], weights: Sequence[TensorProto]) -> bytes:
@@ -78,6 +85,8 @@ class Ordered:
     faults: list[str] = field(default_factory=list)
     codes: Counter[str] = field(default_factory=Counter)
     refused: Counter[str] = field(default_factory=Counter)
+    refused_rightly: int = 0
+    """Models that were refused while they were uploaded, for what is wrong with them."""
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def submit(self, client: Client, order: Order, most_seconds: float = 60.0) -> None:
@@ -92,6 +101,9 @@ class Ordered:
             except IngotError as error:
                 with self._lock:
                     self.refused[error.code] += 1
+                    if error.code is order.code and error.blame is Blame.USER:
+                        self.refused_rightly += 1
+                        return
                     if error.code not in _PASSING:
                         self.faults.append(f"{order.name} was refused: {error.code}: {error}")
                         return
