@@ -29,7 +29,7 @@ from compiler_service.compiler.frontend.importing.handler import Handler
 from compiler_service.compiler.frontend.importing.inference import tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode, domain_name
 from compiler_service.compiler.frontend.importing.objects import declared_type, is_object
-from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, SequenceBinding, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.limits import exceeded
 from compiler_service.compiler.frontend.reading.order import describe, in_order
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
@@ -77,24 +77,24 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
 
 @dataclass
 class GraphImporter:
-    """Imports nodes into a :class:`NodeBuilder`, binding names in a :class:`Frame`."""
+    """Imports nodes into a :class:`Draft`, binding names in a :class:`Frame`."""
 
     context: Context
 
     # -- graphs
 
-    def contents(self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, given: Container[str] = ()) -> None:
+    def contents(self, proto: onnx.GraphProto, frame: Frame, draft: Draft, given: Container[str] = ()) -> None:
         """Initializers and nodes of a graph; those ``given`` are bound already."""
         declared = [i for i in (*proto.value_info, *proto.output) if i.type.tensor_type.HasField("shape")]
         frame.ranks |= {i.name: len(i.type.tensor_type.shape.dim) for i in declared}
         for tensor in proto.initializer:
             if tensor.name in given:
                 continue
-            self.context.constant(tensor.name, self.context.array(tensor, tensor.name), frame, builder)
+            self.context.constant(tensor.name, self.context.array(tensor, tensor.name), frame, draft)
         for sparse in proto.sparse_initializer:
             name = sparse.values.name
-            self.context.constant(name, self.context.array(sparse, name), frame, builder)
-        self.nodes(proto.node, frame, builder)
+            self.context.constant(name, self.context.array(sparse, name), frame, draft)
+        self.nodes(proto.node, frame, draft)
 
     def body(
         self,
@@ -111,7 +111,7 @@ class GraphImporter:
         inside = self._nested_frame(frame)
         if types:
             inside.counters = None if number is None or frame.counters is None else (*frame.counters, number)
-        builder = NodeBuilder()
+        draft = Draft()
         inputs = []
         for info, type in zip(proto.input, types, strict=True):
             binding: Binding = Special.UNKNOWN if type is None else self.context.value(info.name, type)
@@ -119,23 +119,23 @@ class GraphImporter:
             inputs.append(binding)
         if number is not None and isinstance(inputs[0], Value):
             self.context.known.add(inputs[0], np.full((), number, dtype=object))
-        self.contents(proto, inside, builder)
-        outputs = tuple(self.output(info, inside, builder) for info in proto.output)
-        graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(builder.nodes), builder.constants)
+        self.contents(proto, inside, draft)
+        outputs = tuple(self.output(info, inside, draft) for info in proto.output)
+        graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(draft.nodes), draft.constants)
         return graph, outputs
 
-    def output(self, info: onnx.ValueInfoProto, frame: Frame, builder: NodeBuilder) -> Binding:
+    def output(self, info: onnx.ValueInfoProto, frame: Frame, draft: Draft) -> Binding:
         """What an output of a graph is bound to; sequences and optionals become objects of the run."""
-        nodes = Nodes(SourceNode("Identity", (info.name,), (info.name,), name=info.name), builder, self.context)
+        nodes = Nodes(SourceNode("Identity", (info.name,), (info.name,), name=info.name), draft, self.context)
         return ObjectNodes(nodes).value(frame.lookup(info.name), declared_type(info.type, info.name))
 
     def inline(
-        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
+        self, proto: onnx.GraphProto, frame: Frame, draft: Draft, inputs: tuple[Binding, ...] = ()
     ) -> tuple[Binding, ...]:
         """The nodes of a nested graph put where it stands; what its outputs are bound to."""
         inside = self._nested_frame(frame)
         inside.bindings.update(zip((i.name for i in proto.input), inputs, strict=True))
-        self.contents(proto, inside, builder)
+        self.contents(proto, inside, draft)
         return tuple(inside.lookup(o.name) for o in proto.output)
 
     def _nested_frame(self, frame: Frame) -> Frame:
@@ -146,11 +146,11 @@ class GraphImporter:
 
     # -- nodes
 
-    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, builder: NodeBuilder) -> None:
+    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, draft: Draft) -> None:
         for proto in in_order(protos, frame.is_defined):
-            self.node(proto, frame, builder)
+            self.node(proto, frame, draft)
 
-    def node(self, proto: onnx.NodeProto, frame: Frame, builder: NodeBuilder) -> None:
+    def node(self, proto: onnx.NodeProto, frame: Frame, draft: Draft) -> None:
         """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
         self.context.budget.spend_node(len(proto.input))
         domain = domain_name(proto.domain)
@@ -162,7 +162,7 @@ class GraphImporter:
         source = SourceNode(proto.op_type, inputs, outputs, {}, domain, name, opset, proto.overload, rank)
         try:
             attributes = read_attributes(proto.attribute, frame.attributes, describe(proto))
-            self.translate(source.with_(attributes=attributes), frame, builder)
+            self.translate(source.with_(attributes=attributes), frame, draft)
         except IngotError as error:
             self.context.problems.report(error.located(node=str(source)), source)
             self.bind_unknown(source, frame)
@@ -171,17 +171,17 @@ class GraphImporter:
         for output in filter(None, node.outputs):
             frame.bindings[output] = Special.UNKNOWN
 
-    def translate(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
+    def translate(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
         """A node as it stands in the model: a function call, a constant, or an operator in some older form."""
         function = call_of_local(node, self.context.functions)
         if function is not None:
-            self.call(node, function, frame, builder)
+            self.call(node, function, frame, draft)
             return
         if not node.opset:
             raise no_opset(node)
         schema = schema_of(node)
         if schema is None and not is_adapted(node):
-            self._handled(node, frame, builder, known=bool(node.domain))
+            self._handled(node, frame, draft, known=bool(node.domain))
             return
         if schema is not None:
             node = with_defaults(node, schema)
@@ -189,60 +189,60 @@ class GraphImporter:
             node = without_hints(node)
         if node.op == "Constant" and not node.domain:
             array = constant_array(node, self.context)
-            self.context.constant(node.outputs[0], array, frame, builder)
+            self.context.constant(node.outputs[0], array, frame, draft)
             return
         if is_adapted(node) and self.has_unknown_inputs(node, frame):
             self._bind_unknown_if_supported(node.with_(op=newest_name(node), domain=""), frame)
             return
-        node = of_few_elements(node, frame, builder, self.context)
-        check_shapes(node, frame, builder)
+        node = of_few_elements(node, frame, draft, self.context)
+        check_shapes(node, frame, draft)
         if is_checked(node.qualified) and not self.has_unknown_inputs(node, frame):
-            check_values(Nodes(node, builder, self.context), self.operands(node, frame), node.attributes)
-        operands = Operands(self.context, frame, builder, node)
+            check_values(Nodes(node, draft, self.context), self.operands(node, frame), node.attributes)
+        operands = Operands(self.context, frame, draft, node)
         for adapted in adapt(node, operands):
-            self.newest(adapted, frame, builder)
+            self.newest(adapted, frame, draft)
 
-    def newest(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
+    def newest(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
         """A node of the standard domain in its newest form."""
         if not node.domain:
             node = node.with_(opset=NEWEST_OPSET)
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
             node = without_hints(node)
-            check_shapes(node, frame, builder)
-        self._handled(node, frame, builder)
+            check_shapes(node, frame, draft)
+        self._handled(node, frame, draft)
 
-    def _handled(self, node: SourceNode, frame: Frame, builder: NodeBuilder, known: bool = True) -> None:
+    def _handled(self, node: SourceNode, frame: Frame, draft: Draft, known: bool = True) -> None:
         """By the handler of the operator, where it is ``known`` to be what its name says; else a node of the IR."""
         handler = HANDLERS.get(node.qualified) if known else None
         if handler is not None:
-            handler(node, frame, builder, self)
+            handler(node, frame, draft, self)
         else:
-            self.operator(node, frame, builder)
+            self.operator(node, frame, draft)
 
-    def operator(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
+    def operator(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
         """A node of the IR: its operator must be in the inventory, or have a definition by other operators."""
         context = self.context
         if node.qualified not in context.inference.operators:
-            self.by_definition(node, frame, builder)
+            self.by_definition(node, frame, draft)
             return
         if self.has_unknown_inputs(node, frame):
             self.bind_unknown(node, frame)
             return
         inputs = self.operands(node, frame)
         attributes = graph_attributes(node, context)
-        inputs, outputs = infer_defined(node, inputs, attributes, builder, context)
+        inputs, outputs = infer_defined(node, inputs, attributes, draft, context)
         conditions = conditions_of(inputs, outputs, context.known)  # of operands as they are, before they are stretched
-        wide, outputs = aligned(node, inputs, outputs, attributes, builder, context)
+        wide, outputs = aligned(node, inputs, outputs, attributes, draft, context)
         if wide is not inputs:
             inputs = wide
             conditions = tuple(dict.fromkeys((*conditions, *conditions_of(inputs, outputs, context.known))))
-        check_operands(Nodes(node, builder, context), inputs, attributes)
+        check_operands(Nodes(node, draft, context), inputs, attributes)
         own = self._own_symbols(inputs, outputs)
         emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
-        append_checked(builder, emitted, conditions, node, own)
+        append_checked(draft, emitted, conditions, node, own)
 
-    def by_definition(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
+    def by_definition(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
         """Expand an operator that the standard defines by others.
 
         Raises:
@@ -251,7 +251,7 @@ class GraphImporter:
         types = [b.type if isinstance(b, Value) else None for b in map(frame.lookup, node.inputs)]
         definition = call_of_standard(node, types)
         if definition is not None:
-            self.call(node, definition, frame, builder)
+            self.call(node, definition, frame, draft)
         else:
             self._bind_unknown_if_supported(node, frame)
 
@@ -262,7 +262,7 @@ class GraphImporter:
             raise unsupported(node)
         self.bind_unknown(node, frame)
 
-    def call(self, node: SourceNode, call: FunctionCall, frame: Frame, builder: NodeBuilder) -> None:
+    def call(self, node: SourceNode, call: FunctionCall, frame: Frame, draft: Draft) -> None:
         """Inline a function."""
         if call.key in frame.calls:
             raise IngotError(
@@ -278,7 +278,7 @@ class GraphImporter:
             raise exceeded("functions are nested too deeply", f"at most {self.context.budget.limits.nesting}", "more")
         for index, name in enumerate(call.inputs):
             inside.bindings[name] = frame.lookup(node.input(index))
-        self.nodes(call.nodes, inside, builder)
+        self.nodes(call.nodes, inside, draft)
         for name, inner in zip(node.outputs, call.outputs, strict=False):
             if name:
                 frame.bindings[name] = inside.lookup(inner)

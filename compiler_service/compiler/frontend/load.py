@@ -100,13 +100,13 @@ def _imported(
         Budget(limits),
         ExternalData(source.blobs, source.folder, limits, data),
         functions_of(proto),
-        KnownValues(limits),
+        KnownValues(),
         choices=choices,
     )
     graph = proto.graph
     _check_names(graph, limits.name_length)
     frame = Frame({domain_name(o.domain): o.version for o in proto.opset_import})
-    builder = context.main
+    draft = context.main
     constants = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     constants -= optional
     interface = [i for i in graph.input if i.name not in constants]
@@ -116,13 +116,13 @@ def _imported(
     importer = GraphImporter(context)
     defaults = {t.name: context.array(t, t.name) for t in graph.initializer if t.name in optional}
     _check_defaults(defaults, dict(zip((i.name for i in interface), inputs, strict=True)))
-    importer.contents(graph, frame, builder, given=optional)
+    importer.contents(graph, frame, draft, given=optional)
     declared = {info.name: info for info in graph.output}  # one that is listed again is the same
-    outputs = _outputs([(info, importer.output(info, frame, builder)) for info in declared.values()])
+    outputs = _outputs([(info, importer.output(info, frame, draft)) for info in declared.values()])
     if len(outputs) < len(declared):
         return None
     module = Module(
-        Graph("main", tuple(inputs), tuple(outputs), tuple(builder.nodes), builder.constants),
+        Graph("main", tuple(inputs), tuple(outputs), tuple(draft.nodes), draft.constants),
         opset=frame.opsets.get("", 0),
         metadata=_metadata(proto),
         input_names=tuple(i.name for i in interface),

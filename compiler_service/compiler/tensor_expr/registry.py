@@ -8,6 +8,7 @@ from types import MappingProxyType
 
 from compiler_service.compiler.tensor_expr.assumptions import assumptions, tensors_of
 from compiler_service.compiler.tensor_expr.domains import check_domains
+from compiler_service.compiler.tensor_expr.meaning.known import MOST_KNOWN_OF_MATRIX
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.operator import Inputs, Operator
 from compiler_service.compiler.tensor_expr.operators import (
@@ -151,13 +152,9 @@ def _check(op: str, outputs: Sequence[Tensor]) -> None:
             raise mismatch(f"the output of {op} has a negative extent", "at least 0", f"[{dims_text(y.shape)}]")
 
 
-_MOST_KNOWN_OF_MATRIX = 64
-"""Shapes are vectors; of more axes only what is as small as they are is worth its evaluation."""
-
-
 def _with_value(y: Tensor) -> Tensor:
     size = product(y.shape)
-    if not isinstance(size, int) or (y.rank > 1 and size > _MOST_KNOWN_OF_MATRIX):
+    if not isinstance(size, int) or (y.rank > 1 and size > MOST_KNOWN_OF_MATRIX):
         return y
     value = evaluate_symbolic(y)
     return y if value is None else replace(y, value=value)

@@ -10,7 +10,7 @@ import onnx
 
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.schemas import find_schema
 from shared_ir.dtype import DType
@@ -25,7 +25,7 @@ class Operands:
 
     context: Context
     frame: Frame
-    builder: NodeBuilder
+    draft: Draft
     node: SourceNode
 
     def shape(self, name: str) -> tuple[Dim, ...]:
@@ -77,7 +77,7 @@ class Operands:
     def constant(self, label: str, array: np.ndarray) -> str:
         """A new constant; the name to read it by."""
         name = self.fresh(label)
-        self.context.constant(name, array, self.frame, self.builder)
+        self.context.constant(name, array, self.frame, self.draft)
         return name
 
     def like(self, label: str, value: float, name: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.problems import Problems
-from compiler_service.compiler.frontend.importing.scope import Binding, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Binding, Draft
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import DEFINE_OP, Attribute, Graph, Node, Value
@@ -73,9 +73,7 @@ def only_arm(arms: Sequence[Arm]) -> Arm | None:
     return able[0] if len(able) < len(arms) else None
 
 
-def take(
-    arm: Arm, condition: Binding, why: IngotError, node: SourceNode, builder: NodeBuilder, context: Context
-) -> None:
+def take(arm: Arm, condition: Binding, why: IngotError, node: SourceNode, draft: Draft, context: Context) -> None:
     """The nodes of ``arm`` in place of the node, after one that ends the run where the condition asks for the other."""
     if isinstance(condition, Value):
         reason = str(replace(why, remedy="")).rstrip(".")
@@ -84,23 +82,21 @@ def take(
             f"node '{node.title}': its {other} cannot run for the shapes that the model was compiled for ({reason}), "
             f"so the condition must be {needed}"
         )
-        _require(condition, arm.taken, message, node, builder, context)
-    builder.nodes.extend(arm.graph.nodes)
-    builder.constants.update(arm.graph.constants)
+        _require(condition, arm.taken, message, node, draft, context)
+    draft.nodes.extend(arm.graph.nodes)
+    draft.constants.update(arm.graph.constants)
 
 
-def _require(
-    condition: Value, wanted: bool, message: str, node: SourceNode, builder: NodeBuilder, context: Context
-) -> None:
+def _require(condition: Value, wanted: bool, message: str, node: SourceNode, draft: Draft, context: Context) -> None:
     """The run reads the condition, and ends with ``message`` unless it is ``wanted``."""
     numbers = context.value(f"{node.title}_number", TensorType(DType.INT64, condition.shape))
-    builder.nodes.append(Node("Cast", (condition,), (numbers,), {"to": DType.INT64}, node.title))
+    draft.nodes.append(Node("Cast", (condition,), (numbers,), {"to": DType.INT64}, node.title))
     vector = context.value(f"{node.title}_condition", TensorType(DType.INT64, (1,)))
     shape = Value(context.names.fresh(f"{node.title}_one"), TensorType(DType.INT64, (1,)))
-    builder.constants[shape] = np.array([1], np.int64)
-    context.known.add_constant(shape, builder.constants[shape])
-    builder.nodes.append(Node("Reshape", (numbers, shape), (vector,), {}, node.title))
+    draft.constants[shape] = np.array([1], np.int64)
+    context.known.add_constant(shape, draft.constants[shape])
+    draft.nodes.append(Node("Reshape", (numbers, shape), (vector,), {}, node.title))
     symbols = (context.symbols.fresh(f"{node.title}_taken"),)
     checked = context.value(f"{node.title}_checked", vector.type)
     attributes: dict[str, Attribute] = {"symbols": symbols, "expected": int(wanted), "message": message}
-    builder.nodes.append(Node(DEFINE_OP, (vector,), (checked,), attributes, node.title))
+    draft.nodes.append(Node(DEFINE_OP, (vector,), (checked,), attributes, node.title))

@@ -33,7 +33,7 @@ from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer, Types
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import declared_type
-from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame, Special
 from compiler_service.compiler.frontend.requirements.conditions import check_equal
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
@@ -45,7 +45,7 @@ from shared_ir.types import TensorType
 # -- If
 
 
-def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def import_if(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """``If``; where the condition is known only the branch taken is imported, in place of the node.
 
     A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
@@ -57,7 +57,7 @@ def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Im
     if isinstance(known, bool | int):
         taken = body_of(node, "then_branch" if known else "else_branch")
         check_outputs(node, taken, len(node.outputs))
-        _bind(node, importer.inline(taken, frame, builder), frame)
+        _bind(node, importer.inline(taken, frame, draft), frame)
         return
     protos = {key: body_of(node, key) for key in ("then_branch", "else_branch")}
     for proto in protos.values():
@@ -69,22 +69,22 @@ def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Im
     only = only_arm(arms)
     if only is not None:
         why = next(arm.refusal for arm in arms if arm.refusal is not None)
-        take(only, condition, why, node, builder, importer.context)
+        take(only, condition, why, node, draft, importer.context)
         _bind(node, only.outputs, frame)
         return
     results = [arm.outputs for arm in arms]
-    equality = equality_of(condition, builder, importer.context) if _disagree(*results) else None
+    equality = equality_of(condition, draft, importer.context) if _disagree(*results) else None
     if equality is not None:
-        chosen = choose(equality, node, builder, importer.context)
+        chosen = choose(equality, node, draft, importer.context)
         taken = body_of(node, "then_branch" if chosen else "else_branch")
-        _bind(node, importer.inline(taken, frame, builder), frame)
+        _bind(node, importer.inline(taken, frame, draft), frame)
         return
     types = [merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
     branches: dict[str, Attribute] = {
         key: conformed(arm.graph, arm.outputs, types, node, importer.context)[0]
         for key, arm in zip(protos, arms, strict=True)
     }
-    _finish(node, (condition,), branches, types, frame, builder, importer)
+    _finish(node, (condition,), branches, types, frame, draft, importer)
 
 
 def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
@@ -96,7 +96,7 @@ def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
 # -- Loop
 
 
-def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def import_loop(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """``Loop``: dims of the state that change from one iteration to the next become symbols, and so does the number of the
     iteration."""
     context = importer.context
@@ -106,7 +106,7 @@ def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
     if len(proto.input) != count + 2 or len(proto.output) < count + 1:
         raise malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
     check_outputs(node, proto, len(node.outputs) + 1)
-    nodes = Nodes(node, builder, context)
+    nodes = Nodes(node, draft, context)
     objects = ObjectNodes(nodes)
     declared = [declared_type(info.type, info.name) for info in proto.input[2:]]
     state_inputs = tuple(objects.value(b, t) for b, t in zip(inputs[2:], declared, strict=True))
@@ -123,7 +123,7 @@ def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
     try:
         state, graph, outputs = _settled(node, proto, head, state_inputs, frame, importer, number=counter, runs=runs)
     except DynamicTypeError:
-        if not _unroll(node, proto, inputs, frame, builder, importer):
+        if not _unroll(node, proto, inputs, frame, draft, importer):
             raise
         return
     inputs = (*inputs[:2], *(started(b, t, nodes) for b, t in zip(state_inputs, state, strict=True)))
@@ -133,7 +133,7 @@ def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
     for index, output in enumerate(outputs[count + 1 :], start=count):
         element = stacked(node, index, outside.type(index, type_of(output)))
         types.append(None if element is None else TensorType(element.dtype, (trip, *element.shape)))
-    _finish(node, inputs, {"body": graph, "counter": counter}, types, frame, builder, importer)
+    _finish(node, inputs, {"body": graph, "counter": counter}, types, frame, draft, importer)
 
 
 def _unroll(
@@ -141,11 +141,11 @@ def _unroll(
     proto: onnx.GraphProto,
     inputs: Sequence[Binding],
     frame: Frame,
-    builder: NodeBuilder,
+    draft: Draft,
     importer: Importer,
 ) -> bool:
     """The iterations of a loop in place of the node, where that can be."""
-    own = NodeBuilder()
+    own = Draft()
     results = unrolled(
         inputs,
         len(node.outputs),
@@ -154,8 +154,8 @@ def _unroll(
     )
     if results is None:
         return False
-    builder.nodes.extend(own.nodes)
-    builder.constants.update(own.constants)
+    draft.nodes.extend(own.nodes)
+    draft.constants.update(own.constants)
     _bind(node, results, frame)
     return True
 
@@ -254,7 +254,7 @@ def _is_passed_on(value: Value, source: Value, graph: Graph) -> bool:
 # -- Scan
 
 
-def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def import_scan(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """``Scan``: the body sees its sequences without the axis it scans."""
     context = importer.context
     proto = body_of(node, "body")
@@ -270,12 +270,12 @@ def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
     axes = [None if t is None else axis_of(node, a, t.rank) for t, a in zip(whole, in_axes, strict=True)]
     slices = [without_axis(t, axis) for t, axis in zip(whole, axes, strict=True)]
     state, graph, outputs = _settled(node, proto, (), inputs[:count], frame, importer, slices)
-    nodes = Nodes(node, builder, context)
+    nodes = Nodes(node, draft, context)
     inputs = (*(started(b, t, nodes) for b, t in zip(inputs, state, strict=False)), *inputs[count:])
     lengths = [t.shape[a] for t, a in zip(whole, axes, strict=True) if t is not None and a is not None]
     length = next(iter(lengths), 0)
     if lengths:
-        check_equal(builder, lengths, "the scanned axes must be equally long", node)
+        check_equal(draft, lengths, "the scanned axes must be equally long", node)
     outside = Outside.of(node, inputs, graph, context)
     types = [outside.type(i, type_of(outputs[i]), before) for i, before in enumerate(state)]
     for index, (output, axis) in enumerate(zip(outputs[count:], out_axes, strict=True), start=count):
@@ -289,7 +289,7 @@ def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
         "scan_output_directions": axes_of(node, "scan_output_directions", len(proto.output) - count),
         "body": graph,
     }
-    _finish(node, inputs, attributes, types, frame, builder, importer)
+    _finish(node, inputs, attributes, types, frame, draft, importer)
 
 
 # -- common
@@ -307,7 +307,7 @@ def _finish(
     attributes: Mapping[str, Attribute],
     types: Types,
     frame: Frame,
-    builder: NodeBuilder,
+    draft: Draft,
     importer: Importer,
 ) -> None:
     """Append the node and bind its outputs; all are unknown when anything of it is."""
@@ -321,7 +321,7 @@ def _finish(
         if value is not None:
             frame.bindings[name] = value
     operands = tuple(b if isinstance(b, Value) else None for b in inputs)
-    builder.nodes.append(Node(node.op, operands, tuple(outputs), attributes, node.title))
+    draft.nodes.append(Node(node.op, operands, tuple(outputs), attributes, node.title))
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType({"If": import_if, "Loop": import_loop, "Scan": import_scan})

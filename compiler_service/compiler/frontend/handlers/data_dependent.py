@@ -11,7 +11,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.index_ranges import is_at_least
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder, Special
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame, Special
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.tensor_expr.axes import normal_axis
 from shared_ir.dtype import DType
@@ -25,13 +25,13 @@ Expansion: TypeAlias = Callable[[Nodes, Sequence[Value | None]], Sequence[Value 
 def expanded(expansion: Expansion) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node."""
 
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
         given = importer.operands(node, frame)
         operands = (*given, *(None,) * (5 - len(given)))
-        results = expansion(Nodes(node, builder, importer.context), operands)
+        results = expansion(Nodes(node, draft, importer.context), operands)
         for name, value in zip(node.outputs, results, strict=False):
             if name and value is not None:
                 frame.bindings[name] = value
@@ -64,10 +64,10 @@ def non_zero(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value |
     that an assignment goes to."""
     x, result = _required(operands[0]), nodes.source.outputs[0]
     shape = x.shape or (1,)
-    array = nodes.builder.constants.get(x)
+    array = nodes.draft.constants.get(x)
     if array is not None:
         positions = np.stack(np.nonzero(np.atleast_1d(array))).astype(np.int64)
-        return [nodes.node("Identity", nodes.constant(positions, "positions"), name=result)]
+        return [nodes.node("Identity", nodes.constant(positions, "positions"), output=result)]
     if _is_filled(nodes, x):
         number = nodes.node("Squeeze", nodes.dims([product(shape)]))
         every = nodes.node("Range", nodes.scalar(0), number, nodes.scalar(1))
@@ -79,21 +79,21 @@ def non_zero(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value |
 
 def _is_filled(nodes: Nodes, x: Value) -> bool:
     """Whether ``x`` is one number other than 0 throughout."""
-    maker = next((n for n in reversed(nodes.builder.nodes) if x in n.results), None)
+    maker = next((n for n in reversed(nodes.draft.nodes) if x in n.results), None)
     return maker is not None and maker.op == "ConstantOfShape" and maker.attributes.get("value", 0) != 0
 
 
 def _places(nodes: Nodes, found: Value, shape: Sequence[Dim]) -> Value:
     """The rows of ``NonZero``: indices along each axis of ``shape`` of the elements ``found``, a vector."""
     if len(shape) == 1:
-        return nodes.node("Unsqueeze", found, nodes.integers(0), name=nodes.source.outputs[0])
+        return nodes.node("Unsqueeze", found, nodes.integers(0), output=nodes.source.outputs[0])
     column = [len(shape), 1]
     strides = nodes.node(
         "Reshape", nodes.dims([product(shape[i + 1 :]) for i in range(len(shape))]), nodes.integers(*column)
     )
     extents = nodes.node("Reshape", nodes.dims(shape), nodes.integers(*column))
     row = nodes.node("Unsqueeze", found, nodes.integers(0))
-    return nodes.node("Mod", nodes.node("Div", row, strides), extents, name=nodes.source.outputs[0])
+    return nodes.node("Mod", nodes.node("Div", row, strides), extents, output=nodes.source.outputs[0])
 
 
 def compress(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -103,7 +103,7 @@ def compress(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value |
         x, axis = _flat(nodes, x), 0
     axis = normal_axis(int(axis), x.type.rank)
     found, _ = _true_positions(nodes, _within(nodes, condition, x.shape[axis]), "count")
-    return [nodes.node("Gather", x, found, axis=axis, name=nodes.source.outputs[0])]
+    return [nodes.node("Gather", x, found, axis=axis, output=nodes.source.outputs[0])]
 
 
 def _within(nodes: Nodes, condition: Value, extent: Dim) -> Value:
@@ -142,16 +142,16 @@ def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     exact = wide if dtype.is_integer or dtype is DType.FLOAT64 else DType.FLOAT32
     begin, each = (nodes.node("Cast", v, to=exact) for v in (start, delta))
     value = nodes.node("Add", begin, nodes.node("Mul", nodes.node("Cast", ordinal, to=exact), each))
-    return [nodes.node("Cast", value, to=dtype, name=nodes.source.outputs[0])]
+    return [nodes.node("Cast", value, to=dtype, output=nodes.source.outputs[0])]
 
 
-def _range_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _range_handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     known = importer.context.known
     bindings = [frame.lookup(n) for n in node.inputs]
     if all(isinstance(b, Value) and known.get(b) is not None for b in bindings):
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
     else:
-        expanded(range_)(node, frame, builder, importer)
+        expanded(range_)(node, frame, draft, importer)
 
 
 # -- Slice
@@ -195,16 +195,16 @@ def slice_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
         place = nodes.node("Range", nodes.scalar(0), nodes.node("Squeeze", nodes.dims([number])), nodes.scalar(1))
         moved = nodes.node("Mul", place, nodes.node("Gather", step, nodes.integers(axis)))
         index = nodes.node("Add", moved, nodes.node("Gather", first, nodes.integers(axis)))
-        x = nodes.node("Gather", x, index, axis=axis, name=nodes.source.outputs[0])
+        x = nodes.node("Gather", x, index, axis=axis, output=nodes.source.outputs[0])
     return [x]
 
 
-def _slice_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _slice_handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The plain operator, unless it would read axes, steps, or bounds of a walk backwards that only the run knows."""
     known = importer.context.known
     bindings = [frame.lookup(n) for n in node.inputs]
     if not all(isinstance(b, Value) for b in bindings if b is not Special.ABSENT):
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
         return
     elements = [known.get(b) if isinstance(b, Value) else None for b in bindings]
     open_axes = any(isinstance(b, Value) and e is None for b, e in zip(bindings[3:], elements[3:], strict=True))
@@ -214,9 +214,9 @@ def _slice_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importe
     starts = bindings[1]
     fits = isinstance(starts, Value) and starts.type.rank == 1 and isinstance(starts.shape[0], int)
     if fits and (open_axes or (backward and open_bounds)):
-        expanded(slice_)(node, frame, builder, importer)
+        expanded(slice_)(node, frame, draft, importer)
     else:
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
 
 
 # -- NonMaxSuppression
@@ -237,7 +237,7 @@ def non_max_suppression(nodes: Nodes, operands: Sequence[Value | None]) -> Seque
     row = nodes.node("Div", found, nodes.dims([count]))
     columns = [nodes.node("Div", row, nodes.dims([classes])), nodes.node("Mod", row, nodes.dims([classes])), box]
     columns = [nodes.node("Unsqueeze", c, nodes.integers(1)) for c in columns]
-    return [nodes.node("Concat", *columns, axis=1, name=nodes.source.outputs[0])]
+    return [nodes.node("Concat", *columns, axis=1, output=nodes.source.outputs[0])]
 
 
 def _sorted_positions(nodes: Nodes, x: Value, *, largest: bool) -> Value:
@@ -271,7 +271,7 @@ def unique(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
         appearance = _sorted_positions(nodes, indices, largest=False)
         indices, counts = nodes.node("Gather", indices, appearance), nodes.node("Gather", counts, appearance)
         inverse = nodes.node("Gather", _sorted_positions(nodes, appearance, largest=False), inverse)
-    return [nodes.node("Gather", x, indices, axis=axis, name=nodes.source.outputs[0]), indices, inverse, counts]
+    return [nodes.node("Gather", x, indices, axis=axis, output=nodes.source.outputs[0]), indices, inverse, counts]
 
 
 def _after_each(nodes: Nodes, firsts: Value, number: Dim, count: Dim) -> Value:

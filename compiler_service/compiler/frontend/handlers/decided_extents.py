@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
 from shared_ir.graph.ir import Value
@@ -27,17 +27,17 @@ _WEIGHTS: Mapping[str, int] = MappingProxyType(
 _OPEN: Mapping[str, str] = MappingProxyType({"Conv": "ingot.OpenConv", "ConvTranspose": "ingot.OpenConvTranspose"})
 
 
-def convolution(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def convolution(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The plain operator, unless its weights are of unknown size."""
     name = node.input(_WEIGHTS[node.op])
     weights, sizes = frame.lookup(name), node.attributes.get("kernel_shape")
     if not isinstance(weights, Value) or all(isinstance(d, int) for d in weights.shape[2:]):
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
     elif sizes and len(sizes) == weights.type.rank - 2:
-        shaped = Nodes(node, builder, importer.context).of_shape(weights, (*weights.shape[:2], *sizes))
-        importer.operator(_reading(node, frame, name, shaped), frame, builder)
+        shaped = Nodes(node, draft, importer.context).of_shape(weights, (*weights.shape[:2], *sizes))
+        importer.operator(_reading(node, frame, name, shaped), frame, draft)
     else:
-        importer.operator(node.with_(op=_OPEN.get(node.op, node.op)), frame, builder)
+        importer.operator(node.with_(op=_OPEN.get(node.op, node.op)), frame, draft)
 
 
 def _reading(node: SourceNode, frame: Frame, name: str, value: Value) -> SourceNode:
@@ -65,16 +65,16 @@ def _scatter_depth(node: SourceNode, operands: Sequence[Value]) -> int | None:
 _DEPTHS: Mapping[str, Depth] = MappingProxyType({"GatherND": _gather_depth, "ScatterND": _scatter_depth})
 
 
-def positions(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def positions(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The plain operator over positions of known depth."""
     operands = [b for b in map(frame.lookup, node.inputs) if isinstance(b, Value)]
     if len(operands) == len(node.inputs) > 1 and operands[1].shape and not isinstance(operands[1].shape[-1], int):
         indices, depth = operands[1], _DEPTHS[node.op](node, operands)
         if depth is None or not 1 <= depth <= operands[0].type.rank:
             raise unknown_extent("indices", indices.name, indices.shape, "the last one decides the axes of the result")
-        shaped = Nodes(node, builder, importer.context).of_shape(indices, (*indices.shape[:-1], depth))
+        shaped = Nodes(node, draft, importer.context).of_shape(indices, (*indices.shape[:-1], depth))
         node = _reading(node, frame, node.input(1), shaped)
-    importer.operator(node, frame, builder)
+    importer.operator(node, frame, draft)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

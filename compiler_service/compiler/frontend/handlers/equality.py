@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compiler_service.compiler.frontend.importing.choices import chosen
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Binding, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Binding, Draft
 from compiler_service.compiler.frontend.requirements.conditions import append_check
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from shared_ir.dtype import DType
@@ -25,9 +25,9 @@ class Equality:
     holds: bool
 
 
-def equality_of(condition: Binding, builder: NodeBuilder, context: Context) -> Equality | None:
+def equality_of(condition: Binding, draft: Draft, context: Context) -> Equality | None:
     """The equality of two dims that ``condition`` is, possibly through Not, Cast and Identity; ``None`` if it is none."""
-    producers = {v: n for n in builder.nodes for v in n.results}
+    producers = {v: n for n in draft.nodes for v in n.results}
     holds = True
     while isinstance(condition, Value) and (node := producers.get(condition)) is not None:
         match node.op:
@@ -49,16 +49,16 @@ def equality_of(condition: Binding, builder: NodeBuilder, context: Context) -> E
     return None
 
 
-def choose(equality: Equality, node: SourceNode, builder: NodeBuilder, context: Context) -> bool:
+def choose(equality: Equality, node: SourceNode, draft: Draft, context: Context) -> bool:
     """The value of the condition that is chosen; the run checks it.
 
     In a nested graph the dims are taken to be equal, and the check is that of the graph: which branch of an If around it runs is not
     known before, and a way for each answer to what only one of them asks would be one too many.
     """
     pair = equality.actual, equality.expected
-    equals = context.choices.equals(pair) if builder is context.main else True
+    equals = context.choices.equals(pair) if draft is context.main else True
     condition = Assumption(*pair) if equals else Assumption(chosen(pair, False), 1)
     negation = "" if equals else "not "
     message = f"node '{node.title}': {dim_text(pair[0])} must {negation}be {dim_text(pair[1])}"
-    append_check(builder, condition, message, node)
+    append_check(draft, condition, message, node)
     return equals == equality.holds

@@ -32,7 +32,7 @@ class ObjectNodes:
             "takes": tuple("" if v is None else _kind(v.type) for v in inputs),
             "gives": tuple(_kind(t) for t in types),
         }
-        self.nodes.builder.nodes.append(Node(CALL_OP, tuple(inputs), outputs, {**kinds, **attributes}, source.title))
+        self.nodes.draft.nodes.append(Node(CALL_OP, tuple(inputs), outputs, {**kinds, **attributes}, source.title))
         return outputs
 
     def one(self, function: str, inputs: Sequence[Value | None], type: TensorType, **attributes: Attribute) -> Value:

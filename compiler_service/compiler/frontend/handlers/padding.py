@@ -12,7 +12,7 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
 from compiler_service.compiler.frontend.requirements.defining import Definer, Nodes
 from compiler_service.compiler.frontend.requirements.normalising import Elements
@@ -97,7 +97,7 @@ def _padded(nodes: Nodes, x: Value, widths: Value, known: Elements, fill: Value 
     mode = nodes.source.attributes.get("mode", "constant")
     highs = [as_dim(lift(size) - low - d) for size, low, d in zip(whole, lows, x.shape, strict=True)]
     check_cut_axes(nodes, x, lows, highs, mode)
-    return nodes.node("ingot.PadAt", x, nodes.dims(lows), nodes.dims(whole), fill, name=name, mode=mode)
+    return nodes.node("ingot.PadAt", x, nodes.dims(lows), nodes.dims(whole), fill, output=name, mode=mode)
 
 
 def _lows(nodes: Nodes, widths: Value, known: Elements, label: str) -> list[Dim]:
@@ -113,14 +113,14 @@ def _lows(nodes: Nodes, widths: Value, known: Elements, label: str) -> list[Dim]
 _pad = expanded(pad)
 
 
-def _handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The plain operator where its widths are known."""
     known = importer.context.known
     x, pads = (frame.lookup(node.input(i)) for i in (0, 1))
     if isinstance(x, Value) and isinstance(pads, Value) and x.shape and known.get(pads) is None:
-        _pad(node, frame, builder, importer)
+        _pad(node, frame, draft, importer)
     else:
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType({"Pad": _handler})

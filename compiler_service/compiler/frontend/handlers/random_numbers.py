@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -72,7 +72,7 @@ Expansion: TypeAlias = Callable[[_Draws, Sequence[Value | None]], Results]
 
 
 def _drawn(expansion: Expansion) -> Handler:
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -82,7 +82,7 @@ def _drawn(expansion: Expansion) -> Handler:
                 f"{node.op} that draws numbers inside of Scan is not supported: every iteration would draw the same",
                 remedy="Export the model with Loop in place of Scan, or draw the numbers before it.",
             )
-        draws = _Draws(Nodes(node, builder, importer.context), frame.counters)
+        draws = _Draws(Nodes(node, draft, importer.context), frame.counters)
         for name, value in zip(node.outputs, expansion(draws, importer.operands(node, frame)), strict=False):
             if name and value is not None:
                 frame.bindings[name] = value
@@ -150,13 +150,13 @@ def dropout(draws: _Draws, operands: Sequence[Value | None]) -> Results:
     return [draws.cast(kept, x.dtype), nodes.node("Not", drawn)]
 
 
-def _dropout(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _dropout(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The plain operator, unless the run may train."""
     training = frame.lookup(node.input(2))
     if not isinstance(training, Value) or importer.context.known.scalar(training) is False:
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
     else:
-        _drawn(dropout)(node, frame, builder, importer)
+        _drawn(dropout)(node, frame, draft, importer)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

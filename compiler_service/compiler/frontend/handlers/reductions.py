@@ -8,7 +8,7 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.frontend.requirements.normalising import REDUCTIONS
 from compiler_service.compiler.frontend.requirements.operand_checks import within
@@ -34,20 +34,20 @@ def reduction(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value 
         chosen = nodes.node("Or", chosen, nodes.node("Equal", nodes.dims(axes.shape), zero))
     given = nodes.node("Where", chosen, numbers, nodes.integers(rank))
     known = nodes.dims(nodes.define(given, f"{nodes.source.outputs[0]}_axis"))
-    return [nodes.node(nodes.source.op, x, known, name=nodes.source.outputs[0], keepdims=1)]
+    return [nodes.node(nodes.source.op, x, known, output=nodes.source.outputs[0], keepdims=1)]
 
 
 _reduction = expanded(reduction)
 
 
-def _handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The plain operator where it is known how many axes are reduced, or where those go."""
     x, axes = (frame.lookup(node.input(i)) for i in (0, 1))
     is_open = isinstance(axes, Value) and axes.type.rank == 1 and not isinstance(axes.shape[0], int)
     if is_open and isinstance(x, Value) and x.shape and node.attributes.get("keepdims", 1):
-        _reduction(node, frame, builder, importer)
+        _reduction(node, frame, draft, importer)
     else:
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType({f"Reduce{kind}": _handler for kind in REDUCTIONS})

@@ -17,7 +17,7 @@ from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import HandleType, handle_type, is_object, join
-from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, SequenceBinding, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.tensors import dtype_of
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
@@ -33,11 +33,11 @@ _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
 def _resolved(resolver: _Resolver) -> Handler:
     """The handler that binds the outputs of a node to what ``resolver`` says."""
 
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
-        result = resolver(Nodes(node, builder, importer.context), tuple(frame.lookup(n) for n in node.inputs))
+        result = resolver(Nodes(node, draft, importer.context), tuple(frame.lookup(n) for n in node.inputs))
         frame.bindings[node.outputs[0]] = result[0] if isinstance(result, tuple) else result
 
     return handle
@@ -187,7 +187,7 @@ def concat(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
         values = sequence.values
         if stacked:
             values = tuple(nodes.node("Unsqueeze", v, nodes.integers(axis)) for v in values)
-        return nodes.node("Concat", *values, axis=axis, name=nodes.source.outputs[0])
+        return nodes.node("Concat", *values, axis=axis, output=nodes.source.outputs[0])
     handle, type = _handle(nodes, sequence)
     found = ObjectNodes(nodes).one("sequence_concat", (handle,), _one_of(type, stacked), axis=axis, new_axis=stacked)
     return _as_tensor(nodes, found)
@@ -231,34 +231,34 @@ def _split_sizes(nodes: Nodes, extent: Dim, given: Value | None) -> list[int] | 
     return [min(each, extent - start) for start in range(0, extent, each)]
 
 
-def sequence_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def sequence_map(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """The body once for every element, where their number is known, else the loop that the standard defines; inputs that are
     tensors are the same each time."""
-    nodes = Nodes(node, builder, importer.context)
+    nodes = Nodes(node, draft, importer.context)
     body, inputs = node.attributes.get("body"), tuple(frame.lookup(n) for n in node.inputs)
     if importer.has_unknown_inputs(node, frame) or not isinstance(body, onnx.GraphProto):
         importer.bind_unknown(node, frame)
         return
     first = inputs[0]
     if not isinstance(first, SequenceBinding) or any(is_object(b) for b in inputs):
-        importer.by_definition(node, frame, builder)
+        importer.by_definition(node, frame, draft)
         return
     results = []
     for i in range(len(first.values)):
         own = tuple(b.values[i] if isinstance(b, SequenceBinding) else b for b in inputs)
-        results.append(importer.inline(body, frame, builder, own))
+        results.append(importer.inline(body, frame, draft, own))
     for position, name in enumerate(node.outputs):
         parts = tuple(_tensor(nodes, r[position]) for r in results)
         declared = dtype_of(body.output[position].type.tensor_type.elem_type, name) if not parts else parts[0].dtype
         frame.bindings[name] = SequenceBinding(parts, declared)
 
 
-def identity(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def identity(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     given = frame.lookup(node.inputs[0])
     if isinstance(given, SequenceBinding) or is_object(given):
         frame.bindings[node.outputs[0]] = given
     else:
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
 
 
 # -- optionals

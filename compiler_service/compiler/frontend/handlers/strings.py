@@ -11,7 +11,7 @@ from compiler_service.compiler.frontend.importing.handler import Handler, Import
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import handle_type
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -26,7 +26,7 @@ Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
 def _called(expansion: Expansion, count: int, element: DType = DType.STRING) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node with ``count`` inputs of type ``element``."""
 
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -39,7 +39,7 @@ def _called(expansion: Expansion, count: int, element: DType = DType.STRING) -> 
                 received=", ".join(str(v.type) for v in operands) or "nothing",
                 remedy="Export the model again; this node is not valid ONNX.",
             )
-        for name, value in zip(node.outputs, expansion(Nodes(node, builder, importer.context), operands), strict=False):
+        for name, value in zip(node.outputs, expansion(Nodes(node, draft, importer.context), operands), strict=False):
             if name and value is not None:
                 frame.bindings[name] = value
 
@@ -108,7 +108,7 @@ def regex_full_match(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     return [ObjectNodes(nodes).one("regex_full_match", (x,), TensorType(DType.BOOL, x.shape), **given)]
 
 
-def _cast(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _cast(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """``Cast`` and ``CastLike`` where one side is strings."""
     unknown = importer.has_unknown_inputs(node, frame)
     operands = () if unknown else importer.operands(node, frame)
@@ -124,14 +124,14 @@ def _cast(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Import
         if x is not None and x.dtype is DType.STRING and to is DType.STRING:
             frame.bindings[node.outputs[0]] = x
             return
-        importer.operator(node, frame, builder)
+        importer.operator(node, frame, draft)
         return
-    nodes = Nodes(node, builder, importer.context)
+    nodes = Nodes(node, draft, importer.context)
     function, given = ("string_of", {}) if to is DType.STRING else ("number_of", {"dtype": to})
     frame.bindings[node.outputs[0]] = ObjectNodes(nodes).one(function, (x,), TensorType(to, x.shape), **given)
 
 
-def _zip_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
+def _zip_map(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
     """Rows of numbers as maps from class labels."""
     if importer.has_unknown_inputs(node, frame):
         importer.bind_unknown(node, frame)
@@ -146,7 +146,7 @@ def _zip_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Imp
             received="nothing" if x is None else str(x.type),
             remedy="Export the model again, or without ZipMap (options={'zipmap': False} of skl2onnx).",
         )
-    found = ObjectNodes(Nodes(node, builder, importer.context))
+    found = ObjectNodes(Nodes(node, draft, importer.context))
     frame.bindings[node.outputs[0]] = found.one("zip_map", (x,), handle_type(Kind.MAPS, x.dtype, None), labels=labels)
 
 

@@ -13,7 +13,7 @@ from compiler_service.compiler.frontend.importing.index_ranges import IndexRange
 from compiler_service.compiler.frontend.importing.inference import Inference, KnownValues
 from compiler_service.compiler.frontend.importing.names import Names, Symbols
 from compiler_service.compiler.frontend.importing.problems import Problems
-from compiler_service.compiler.frontend.importing.scope import Frame, FunctionKey, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame, FunctionKey
 from compiler_service.compiler.frontend.reading.external_data import ExternalData
 from compiler_service.compiler.frontend.reading.limits import Budget
 from compiler_service.compiler.frontend.reading.tensors import dense, to_array
@@ -35,7 +35,7 @@ class Context:
     names: Names = field(default_factory=Names)
     symbols: Symbols = field(default_factory=Symbols)
     choices: Choices = field(default_factory=Choices)
-    main: NodeBuilder = field(default_factory=NodeBuilder)
+    main: Draft = field(default_factory=Draft)
     """Builds the graph of the model itself."""
     ranges: IndexRanges = field(init=False)
 
@@ -47,10 +47,10 @@ class Context:
         self.budget.spend_tensor(type, onnx_name)
         return Value(self.names.fresh(onnx_name), type)
 
-    def constant(self, onnx_name: str, array: np.ndarray, frame: Frame, builder: NodeBuilder) -> Value:
+    def constant(self, onnx_name: str, array: np.ndarray, frame: Frame, draft: Draft) -> Value:
         """``array`` as a constant of the graph, bound to ``onnx_name`` in ``frame``."""
         value = Value(self.names.fresh(onnx_name), TensorType(DType.of(array), tuple(array.shape)))
-        builder.constants[value] = array
+        draft.constants[value] = array
         frame.bindings[onnx_name] = value
         self.known.add_constant(value, array)
         self.ranges.arrays[value] = array

@@ -8,8 +8,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
-from compiler_service.compiler.tensor_expr.meaning.known import as_objects, expression_size, may_be_known
+from compiler_service.compiler.frontend.reading.limits import exceeded
+from compiler_service.compiler.tensor_expr.meaning.known import (
+    MOST_EXPRESSION_NODES,
+    as_objects,
+    expression_size,
+    is_followed,
+    may_be_known,
+)
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -20,8 +26,6 @@ from shared_ir.types import TensorType
 
 Infer: TypeAlias = Callable[[str, tuple[Tensor | None, ...], Mapping[str, Attribute]], tuple[Tensor | None, ...]]
 """``compiler_service.compiler.tensor_expr.registry.infer``: every output an operator can have, with ``value`` where it is known."""
-
-_FIRST_BEYOND_INT64 = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -41,18 +45,15 @@ class Inference:
 class KnownValues:
     """Elements that the importer knows: constants, and arithmetic on dims."""
 
-    limits: FrontendLimits
     _elements: MutableMapping[Value, np.ndarray] = field(default_factory=dict)
 
     def add_constant(self, value: Value, array: np.ndarray) -> None:
-        if may_be_known(value.dtype, array.size, self.limits.known_elements) and value.dtype.value in _PLAIN:
+        if may_be_known(value.dtype, array.size) and value.dtype.value in _PLAIN:
             self._elements[value] = as_objects(array)
 
     def add(self, value: Value, elements: np.ndarray | None) -> None:
         """Keep ``elements`` unless they are too many or have grown too long to be worth following."""
-        if elements is None or elements.size > self.limits.known_elements:
-            return
-        if all(self._is_short(e) for e in elements.reshape(-1).tolist()):
+        if elements is not None and is_followed(value.dtype, elements):
             self._elements[value] = elements
 
     def get(self, value: Value | None) -> np.ndarray | None:
@@ -66,11 +67,6 @@ class KnownValues:
             return None
         found: int | float | bool | Expr = elements.reshape(-1).tolist()[0]
         return found
-
-    def _is_short(self, element: object) -> bool:
-        if isinstance(element, Expr):
-            return expression_size(element, self.limits.expression_nodes) <= self.limits.expression_nodes
-        return not isinstance(element, int) or -_FIRST_BEYOND_INT64 <= element < 2 * _FIRST_BEYOND_INT64
 
 
 _PLAIN = frozenset(
@@ -104,7 +100,7 @@ def infer_outputs(
         raise IngotError(ErrorCode.COMPILER_FAULT, f"the definition of {op} failed", received=why) from error
     for output in outputs:
         for dim in () if output is None else output.shape:
-            _check_dim(op, dim, known.limits)
+            _check_dim(op, dim)
     return outputs
 
 
@@ -118,12 +114,12 @@ def _inapplicable(op: str, why: str) -> IngotError:
     )
 
 
-def _check_dim(op: str, dim: Dim, limits: FrontendLimits) -> None:
+def _check_dim(op: str, dim: Dim) -> None:
     if isinstance(dim, int) and dim < 0:
         raise _inapplicable(op, f"an output with the dim {dim}")
-    if isinstance(dim, Expr) and expression_size(dim, limits.expression_nodes) > limits.expression_nodes:
+    if isinstance(dim, Expr) and expression_size(dim, MOST_EXPRESSION_NODES) > MOST_EXPRESSION_NODES:
         raise exceeded(
-            "a symbolic dim is too complicated", f"at most {limits.expression_nodes} terms and operations", "more"
+            "a symbolic dim is too complicated", f"at most {MOST_EXPRESSION_NODES} terms and operations", "more"
         )
 
 

@@ -39,7 +39,7 @@ Binding: TypeAlias = "Value | SequenceBinding | Special"
 
 
 @dataclass
-class NodeBuilder:
+class Draft:
     """The nodes and constants of a graph so far.
 
     Attributes:

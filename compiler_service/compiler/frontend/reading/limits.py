@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.tensor_expr.meaning.known import MOST_EXPRESSION_NODES, MOST_KNOWN_ELEMENTS
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim, dims_text, evaluate_alike
 from shared_ir.types import TensorType
@@ -31,10 +30,6 @@ class FrontendLimits:
     total_tensor_bytes: int = 512 * GIB  # of all values together, dead or alive
     nesting: int = 12  # graphs in graphs, functions in functions
     name_length: int = 4096
-    known_elements: int = (
-        MOST_KNOWN_ELEMENTS  # elements of one value that the importer follows through shape arithmetic
-    )
-    expression_nodes: int = MOST_EXPRESSION_NODES  # size of one symbolic dim
 
 
 @dataclass

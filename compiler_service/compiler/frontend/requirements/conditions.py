@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.inference import KnownValues
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft
 from compiler_service.compiler.tensor_expr.assumptions import Assumption, requirements
 from compiler_service.compiler.tensor_expr.broadcast import common_dim
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -38,7 +38,7 @@ def _is_symbolic(value: Value, known: KnownValues) -> bool:
 
 
 def append_checked(
-    builder: NodeBuilder,
+    draft: Draft,
     node: Node,
     conditions: Iterable[Assumption],
     source: SourceNode,
@@ -49,23 +49,23 @@ def append_checked(
     for condition in conditions:
         actual, expected = (bind(d, own) for d in (condition.actual, condition.expected))
         stated = Assumption(actual, expected, condition.lower)
-        if stated in builder.checked:
+        if stated in draft.checked:
             continue
-        builder.checked.add(stated)
+        draft.checked.add(stated)
         check = _check(stated, f"node '{source.title}': {stated}", source)
         later = not dim_symbols((condition.actual, condition.expected)).isdisjoint(own)
-        (behind if later else builder.nodes).append(check)
-    builder.nodes.extend([node, *behind])
+        (behind if later else draft.nodes).append(check)
+    draft.nodes.extend([node, *behind])
 
 
-def append_check(builder: NodeBuilder, condition: Assumption, message: str, source: SourceNode) -> None:
+def append_check(draft: Draft, condition: Assumption, message: str, source: SourceNode) -> None:
     """The run ends with ``message`` unless ``condition`` holds."""
-    if condition not in builder.checked:
-        builder.checked.add(condition)
-        builder.nodes.append(_check(condition, message, source))
+    if condition not in draft.checked:
+        draft.checked.add(condition)
+        draft.nodes.append(_check(condition, message, source))
 
 
-def check_equal(builder: NodeBuilder, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
+def check_equal(draft: Draft, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
     """The run ends with ``message`` unless all of ``dims`` are equal.
 
     Raises:
@@ -75,7 +75,7 @@ def check_equal(builder: NodeBuilder, dims: Sequence[Dim], message: str, source:
     for dim in dims:
         if dim != common:
             condition = Assumption(dim, common)
-            append_check(builder, condition, f"node '{source.title}': {message}: {condition}", source)
+            append_check(draft, condition, f"node '{source.title}': {message}: {condition}", source)
 
 
 def _check(condition: Assumption, message: str, source: SourceNode) -> Node:

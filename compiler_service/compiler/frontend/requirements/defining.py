@@ -16,7 +16,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft
 from compiler_service.compiler.frontend.requirements.conditions import append_check, append_checked, conditions_of
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
 from compiler_service.compiler.frontend.requirements.normalising import NORMALISERS, Elements, Operand
@@ -28,6 +28,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.graph.ir import DEFINE_OP, Attribute, Node, Value
+from shared_ir.graph.node_writer import NodeWriter
 from shared_ir.types import TensorType
 
 MOST_DEFINED = 64
@@ -42,7 +43,7 @@ _BIAS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Nodes:
+class Nodes(NodeWriter):
     """Appends nodes of the graph IR beside the node that is being imported.
 
     Attributes:
@@ -50,33 +51,40 @@ class Nodes:
     """
 
     source: SourceNode
-    builder: NodeBuilder
+    draft: Draft
     context: Context
     shared: bool = False
 
-    def node(self, op: str, *inputs: Value | None, name: str = "", **attributes: Attribute) -> Value:
-        """The first output of a node."""
+    def write(
+        self,
+        op: str,
+        inputs: Sequence[Value | None],
+        attributes: Mapping[str, Attribute],
+        title: str = "",
+        output: str = "",
+    ) -> Value:
+        operands = tuple(inputs)
         if not self.shared:
-            return self._new_node(op, inputs, name, attributes)
-        key = (op, inputs, tuple((k, type(a), a) for k, a in sorted(attributes.items())))
-        return self._once(key, lambda: self._new_node(op, inputs, name, attributes))
+            return self._new_node(op, operands, attributes, title, output)
+        key = (op, operands, tuple((k, type(a), a) for k, a in sorted(attributes.items())))
+        return self._once(key, lambda: self._new_node(op, operands, attributes, title, output))
 
     def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
-        made = self.builder.made
+        made = self.draft.made
         if key not in made:
             made[key] = make()
         return made[key]
 
     def _new_node(
-        self, op: str, inputs: tuple[Value | None, ...], name: str, attributes: Mapping[str, Attribute]
+        self, op: str, inputs: tuple[Value | None, ...], attributes: Mapping[str, Attribute], title: str, output: str
     ) -> Value:
-        context = self.context
-        (output, *_) = infer_outputs(context.inference, op, inputs, attributes, context.known)
-        assert output is not None
-        value = self._value(output, name or f"{self.source.title}_{op}")
+        context, title = self.context, title or self.source.title
+        (tensor, *_) = infer_outputs(context.inference, op, inputs, attributes, context.known)
+        assert tensor is not None
+        value = self._value(tensor, output or f"{title}_{op}")
         context.ranges.learn(op, attributes, inputs, (value,))
-        node = Node(op, inputs, (value,), attributes, self.source.title)
-        append_checked(self.builder, node, conditions_of(inputs, [output], context.known), self.source)
+        node = Node(op, inputs, (value,), attributes, title)
+        append_checked(self.draft, node, conditions_of(inputs, [tensor], context.known), self.source)
         return value
 
     def _value(self, tensor: Tensor, name: str) -> Value:
@@ -91,31 +99,23 @@ class Nodes:
 
     def _new_constant(self, array: np.ndarray, name: str) -> Value:
         value = Value(self.context.names.fresh(f"{self.source.title}_{name}"), TensorType(DType.of(array), array.shape))
-        self.builder.constants[value] = array
+        self.draft.constants[value] = array
         self.context.known.add_constant(value, array)
         self.context.ranges.arrays[value] = array
         return value
 
-    def integers(self, *numbers: int) -> Value:
-        return self.constant(np.array(numbers, np.int64), "numbers")
-
     def scalar(self, number: float, dtype: DType = DType.INT64) -> Value:
         return self.constant(np.array(number, dtype.numpy), "number")
-
-    def dims(self, dims: Sequence[Dim]) -> Value:
-        """An int64 vector of known dims."""
-        return self.node("ingot.Dims", dims=tuple(dims))
 
     def like(self, vector: Value, operand: Value) -> Value:
         """``vector`` in the shape and element type of ``operand``."""
         if operand.shape != vector.shape:
             vector = self.node("Reshape", vector, self.dims(operand.shape), allowzero=1)
-        return vector if operand.dtype is vector.dtype else self.node("Cast", vector, to=operand.dtype)
+        return self.cast(vector, operand.dtype)
 
     def vector(self, operand: Value) -> Value:
         """The elements of ``operand`` as an int64 vector."""
-        if operand.dtype is not DType.INT64:
-            operand = self.node("Cast", operand, to=DType.INT64)
+        operand = self.cast(operand, DType.INT64)
         return operand if operand.type.rank == 1 else self.node("Reshape", operand, self.integers(-1))
 
     def of_shape(self, value: Value, shape: Sequence[Dim]) -> Value:
@@ -123,7 +123,7 @@ class Nodes:
         for own, extent in zip(value.shape, shape, strict=True):
             if own != extent:
                 condition = Assumption(own, extent)
-                append_check(self.builder, condition, f"node '{self.source.title}': {condition}", self.source)
+                append_check(self.draft, condition, f"node '{self.source.title}': {condition}", self.source)
         return self.node("Reshape", value, self.dims(shape), allowzero=1)
 
     def require(self, count: Value, message: str) -> None:
@@ -131,12 +131,13 @@ class Nodes:
         label = f"{self.source.title}_wrong"
         symbols = (self.context.symbols.fresh(label),)
         text = f"node '{self.source.title}' ({self.source.op}): {message}"
-        self._new_node(DEFINE_OP, (count,), f"{label}_checked", {"symbols": symbols, "expected": 0, "message": text})
+        attributes: dict[str, Attribute] = {"symbols": symbols, "expected": 0, "message": text}
+        self._new_node(DEFINE_OP, (count,), attributes, "", f"{label}_checked")
 
     def state(self, condition: Assumption, message: str) -> None:
         """The run ends with ``message`` unless ``condition`` holds of its sizes."""
         text = f"node '{self.source.title}' ({self.source.op}): {message}: {condition}"
-        append_check(self.builder, condition, text, self.source)
+        append_check(self.draft, condition, text, self.source)
 
     def elements(self, value: Value | None) -> Elements | None:
         """The elements of a value that is known, as dims."""
@@ -147,11 +148,11 @@ class Nodes:
         """Symbols for the elements of an int64 vector that the run computes: those that it has, if it has some."""
         (count,) = vector.shape
         assert isinstance(count, int)
-        found = self.builder.symbols.get(vector)
+        found = self.draft.symbols.get(vector)
         if found is None:
             found = tuple(self.context.symbols.fresh(f"{label}_{i}" if count > 1 else label) for i in range(count))
-            self.builder.symbols[vector] = found
-            self.node(DEFINE_OP, vector, name=f"{label}_defined", symbols=found)
+            self.draft.symbols[vector] = found
+            self.node(DEFINE_OP, vector, output=f"{label}_defined", symbols=found)
         return found
 
 
@@ -159,7 +160,7 @@ def infer_defined(
     source: SourceNode,
     inputs: tuple[Value | None, ...],
     attributes: Mapping[str, Attribute],
-    builder: NodeBuilder,
+    draft: Draft,
     context: Context,
 ) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
     """The outputs of an operator, and its operands: those whose elements must be known are, in the end.
@@ -167,7 +168,7 @@ def infer_defined(
     Raises:
         IngotError: from the definition.
     """
-    from_run = Definer(Nodes(source, builder, context, shared=True))
+    from_run = Definer(Nodes(source, draft, context, shared=True))
     for _ in range(2 * len(inputs) + 1):
         try:
             return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)
@@ -185,7 +186,7 @@ def aligned(
     inputs: tuple[Value | None, ...],
     outputs: tuple[Tensor | None, ...],
     attributes: Mapping[str, Attribute],
-    builder: NodeBuilder,
+    draft: Draft,
     context: Context,
 ) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
     """Operands and outputs, where operands that only the run knows to be broadcast or not go through an ``Expand``.
@@ -196,7 +197,7 @@ def aligned(
     stretched = {t.name: shape for t, shape in stretched_operands([t for t in outputs if t is not None]).items()}
     if not stretched or source.qualified == "Expand":
         return inputs, outputs
-    nodes = Nodes(source, builder, context)
+    nodes = Nodes(source, draft, context)
     wide = tuple(
         v if v is None or v.name not in stretched else nodes.node("Expand", v, nodes.dims(stretched[v.name]))
         for v in inputs
@@ -271,7 +272,7 @@ class Definer:
 
     def known_elements(self, operand: Value) -> Elements:
         """What is known of the elements: those that were put together with unknown ones."""
-        producers = {v: n for n in self.nodes.builder.nodes for v in n.results}
+        producers = {v: n for n in self.nodes.draft.nodes for v in n.results}
         return self._elements(operand, producers)
 
     def _elements(self, operand: Value, producers: Mapping[Value, Node]) -> Elements:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
+from compiler_service.compiler.frontend.importing.scope import Draft, Frame
 from compiler_service.compiler.frontend.requirements.attention_shapes import (
     Rule,
     Shape,
@@ -33,7 +33,7 @@ from shared_ir.expr.dim import dim_text, dims_text
 from shared_ir.graph.ir import Value
 
 
-def check_shapes(node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
+def check_shapes(node: SourceNode, frame: Frame, draft: Draft) -> None:
     """State what ``node`` takes for granted about the shapes of its operands.
 
     Raises:
@@ -45,10 +45,10 @@ def check_shapes(node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
     found = [frame.lookup(name) if name else None for name in node.inputs]
     shapes = [value.shape if isinstance(value, Value) else None for value in found]
     shapes += [None] * (_MOST_OPERANDS - len(shapes))
-    state_shape(node, builder, rule(node, shapes))
+    state_shape(node, draft, rule(node, shapes))
 
 
-def state_shape(node: SourceNode, builder: NodeBuilder, conditions: Iterable[Assumption]) -> None:
+def state_shape(node: SourceNode, draft: Draft, conditions: Iterable[Assumption]) -> None:
     """Have the run check ``conditions`` of the operands of ``node``.
 
     Raises:
@@ -57,7 +57,7 @@ def state_shape(node: SourceNode, builder: NodeBuilder, conditions: Iterable[Ass
     for condition in conditions:
         actual, expected = condition.actual, condition.expected
         if not isinstance(actual, int) or not isinstance(expected, int):
-            append_check(builder, condition, f"node '{node.title}' ({node.op}): {condition}", node)
+            append_check(draft, condition, f"node '{node.title}' ({node.op}): {condition}", node)
         elif actual < expected or (actual > expected and not condition.lower):
             least = "at least " if condition.lower else ""
             raise mismatch(f"an operand of {node.op} has the wrong extent", f"{least}{expected}", dim_text(actual))

@@ -86,16 +86,16 @@ def _power(node: Node, site: Site) -> Replacement:
         case 1:
             return x
         case 2:
-            return site.node("Mul", (x, x))
+            return site.node("Mul", x, x)
         case 0.5:
-            return site.node("Sqrt", (x,))
+            return site.node("Sqrt", x)
         case -1:
-            return site.node("Reciprocal", (x,))
+            return site.node("Reciprocal", x)
     return None
 
 
 def _sum_of_two(node: Node, site: Site) -> Replacement:
-    return site.node("Add", node.inputs) if len(node.inputs) == 2 else None
+    return site.node("Add", *node.inputs) if len(node.inputs) == 2 else None
 
 
 def _subtract_constant(node: Node, site: Site) -> Replacement:
@@ -103,7 +103,7 @@ def _subtract_constant(node: Node, site: Site) -> Replacement:
     array = site.array(c)
     if array is None or not is_float(x) or site.array(x) is not None:
         return None
-    return site.node("Add", (x, site.constant(-array, c.name)))
+    return site.node("Add", x, site.constant(-array, c.name))
 
 
 def _merge_constants(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Node, Site], Replacement]:
@@ -118,7 +118,7 @@ def _merge_constants(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) ->
         merged = combine(inner[1], outer[1])
         if merged.size > max(inner[1].size, outer[1].size):
             return None
-        return site.node(node.op, (inner[0], site.rounded(merged, node.results[0].dtype, "merged")))
+        return site.node(node.op, inner[0], site.rounded(merged, node.results[0].dtype, "merged"))
 
     return apply
 
@@ -132,7 +132,7 @@ def _relu(node: Node, site: Site) -> Replacement:
     a, b = node.operands if len(node.operands) == 2 else (None, None)
     for x, c in ((a, b), (b, a)):
         if x is not None and is_float(x) and _is_positive_zero(c, site) and x.type == node.results[0].type:
-            return site.node("Relu", (x,))
+            return site.node("Relu", x)
     return None
 
 
@@ -140,7 +140,7 @@ def _log_softmax(node: Node, site: Site) -> Replacement:
     inner = site.producer(node.inputs[0], "Softmax")
     if inner is None or not site.only_user(node.inputs[0]):
         return None
-    return site.node("LogSoftmax", inner.inputs, inner.attributes)
+    return site.write("LogSoftmax", inner.inputs, inner.attributes)
 
 
 @dataclass(frozen=True)
@@ -163,7 +163,7 @@ class Reciprocal:
         worth = self.approximate and product(node.results[0].shape) != 1
         if not (exact or worth) or not np.isfinite(rounded).all() or (rounded == 0).any():
             return None
-        return site.node("Mul", (x, site.rounded(inverse, c.dtype, c.name)))
+        return site.node("Mul", x, site.rounded(inverse, c.dtype, c.name))
 
 
 def arithmetic_rules(approximate: bool) -> tuple[Rule, ...]:

@@ -154,7 +154,7 @@ def _replaced(data: Value, partial: Sequence[tuple[int, range]], values: Value, 
 
 
 def _joined(parts: Sequence[Value], axis: int, site: Site) -> Value:
-    return parts[0] if len(parts) == 1 else site.node("Concat", parts, {"axis": axis})
+    return parts[0] if len(parts) == 1 else site.node("Concat", *parts, axis=axis)
 
 
 def _slice_of_parts(node: Node, site: Site) -> Replacement:

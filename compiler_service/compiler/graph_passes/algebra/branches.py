@@ -203,12 +203,12 @@ def _convolution(total: _Branch, base: Value, result: Value, site: Site) -> Valu
     if total.bias is not None:
         inputs.append(site.rounded(total.bias, result.dtype, "bias"))
     attributes: dict[str, Attribute] = dict(node.attributes)
-    return site.node("Conv", inputs, attributes, name=node.name)
+    return site.write("Conv", inputs, attributes, title=node.name)
 
 
 def _sum(site: Site, total: Value, rest: Sequence[tuple[Value, float]]) -> Value:
     for value, sign in rest:
-        total = site.node("Add" if sign > 0 else "Sub", (total, value))
+        total = site.node("Add" if sign > 0 else "Sub", total, value)
     return total
 
 

@@ -14,7 +14,7 @@ from shared_ir.graph.ir import Node, Value
 
 def expanded(x: Value, like: Value, site: Site) -> Value:
     """``x`` broadcast to the shape of ``like``: ``x`` itself where it has that shape."""
-    return x if x.shape == like.shape else site.node("Expand", (x, site.dims(like.shape)))
+    return x if x.shape == like.shape else site.node("Expand", x, site.dims(like.shape))
 
 
 def stretches(node: Node, last: int | None = None) -> bool:
@@ -31,7 +31,7 @@ def _calculated_once(node: Node, site: Site) -> Replacement:
     if not any(repeated) or any(e is not None and stretches(e) for e in repeated):
         return None
     sources = [v if e is None else e.operands[0] for v, e in zip(node.operands, repeated, strict=True)]
-    narrow = site.node(node.op, sources, node.attributes, name=node.name)
+    narrow = site.write(node.op, sources, node.attributes, title=node.name)
     return expanded(narrow, node.results[0], site)
 
 

@@ -56,8 +56,8 @@ def _batch_normalization(node: Node, site: Site) -> Replacement:
     factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
     if not _are_finite(factor, mean * factor):
         return None
-    scaled = site.node("Mul", (x, _per_channel(factor, x, site, "scale")))
-    return site.node("Add", (scaled, _per_channel(bias - mean * factor, x, site, "shift")))
+    scaled = site.node("Mul", x, _per_channel(factor, x, site, "scale"))
+    return site.node("Add", scaled, _per_channel(bias - mean * factor, x, site, "shift"))
 
 
 def _are_finite(*numbers: np.ndarray | None) -> bool:
@@ -85,7 +85,7 @@ def _scaled(node: Node, site: Site) -> Replacement:
         return None
     inputs = [x, site.rounded(scaled, weight.dtype, "weight")]
     inputs += [site.rounded(b * _flat(factor), weight.dtype, "bias") for b in biases if b is not None]
-    return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
+    return site.write(contraction.op, inputs, contraction.attributes, title=contraction.name)
 
 
 def _shifted(node: Node, site: Site) -> Replacement:
@@ -104,7 +104,7 @@ def _shifted(node: Node, site: Site) -> Replacement:
         return None
     total = np.broadcast_to(_flat(shift), (count,)) if own is None else own + _flat(shift)
     inputs = (*contraction.inputs[:2], site.rounded(total, node.results[0].dtype, "bias"))
-    return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
+    return site.write(contraction.op, inputs, contraction.attributes, title=contraction.name)
 
 
 def _distributed(node: Node, site: Site) -> Replacement:
@@ -119,8 +119,8 @@ def _distributed(node: Node, site: Site) -> Replacement:
     moved = np.asarray(inner[1] * found[1])
     if moved.size > max(inner[1].size, found[1].size):
         return None
-    scaled = site.node("Mul", (inner[0], site.rounded(found[1], found[0].dtype, "scale")))
-    return site.node("Add", (scaled, site.rounded(moved, found[0].dtype, "shift")))
+    scaled = site.node("Mul", inner[0], site.rounded(found[1], found[0].dtype, "scale"))
+    return site.node("Add", scaled, site.rounded(moved, found[0].dtype, "shift"))
 
 
 def _scaled_input(node: Node, site: Site) -> Replacement:
@@ -146,7 +146,7 @@ def _scaled_input(node: Node, site: Site) -> Replacement:
     if not _are_finite(channels, weight * channels):
         return None
     scaled = site.rounded(weight * channels, node.operands[1].dtype, "weight")
-    return site.node("Conv", (x, scaled, *node.inputs[2:]), node.attributes)
+    return site.write("Conv", (x, scaled, *node.inputs[2:]), node.attributes)
 
 
 def _foldable(value: Value, node: Node, site: Site) -> Node | None:

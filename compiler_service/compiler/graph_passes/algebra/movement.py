@@ -48,7 +48,7 @@ def _input_reshaped(node: Node, site: Site) -> Replacement:
     source = inner.operands[0] if before is None else before.operands[0]
     if site.producer(source) is not None:
         return None
-    return site.node("Cast", (site.reshape(source, node.results[0].shape),), inner.attributes, name=inner.name)
+    return site.write("Cast", (site.reshape(source, node.results[0].shape),), inner.attributes, title=inner.name)
 
 
 def _reshape_around(node: Node, site: Site) -> Replacement:
@@ -63,7 +63,7 @@ def _reshape_around(node: Node, site: Site) -> Replacement:
         x = before.operands[0]
         shape = _without_units(array.shape, view.shape, x.shape)
         if shape is not None and x.type == node.results[0].type:
-            return site.node(inner.op, (x, site.constant(array.reshape(shape), other.name)))
+            return site.node(inner.op, x, site.constant(array.reshape(shape), other.name))
     return None
 
 
@@ -116,7 +116,7 @@ def _concat_of_slices(node: Node, site: Site) -> Replacement:
     if len(joined) == len(node.operands):
         return None
     operands = [s.value or _sliced(s, axis, site) for s in joined]
-    return operands[0] if len(operands) == 1 else site.node("Concat", operands, node.attributes)
+    return operands[0] if len(operands) == 1 else site.write("Concat", operands, node.attributes)
 
 
 class Slice(NamedTuple):
@@ -228,7 +228,7 @@ def _tiled(node: Node, site: Site) -> Replacement:
     axes = [(int(n), d) for n, d in zip(counts, x.shape, strict=True)]
     narrow = [e for n, d in axes for e in ((1, d) if n != 1 else (d,))]
     wide = [e for n, d in axes for e in ((n, d) if n != 1 else (d,))]
-    copies = site.node("Expand", (site.reshape(x, narrow), site.dims(wide)), name=node.name)
+    copies = site.node("Expand", site.reshape(x, narrow), site.dims(wide), title=node.name)
     return site.reshape(copies, node.results[0].shape)
 
 

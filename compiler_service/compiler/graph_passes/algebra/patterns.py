@@ -47,9 +47,9 @@ def _gelu(x: Value, gate: Value, number: float, site: Site) -> Value | None:
     if inner is None or scaled is None:
         return None
     if inner.op == "Erf":
-        return site.node("Gelu", (x,)) if scaled[0] == x and close(scaled[1], SQRT_HALF) else None
+        return site.node("Gelu", x) if scaled[0] == x and close(scaled[1], SQRT_HALF) else None
     if close(scaled[1], SQRT_2_OVER_PI) and _is_cubic(scaled[0], x, site):
-        return site.node("Gelu", (x,), {"approximate": "tanh"})
+        return site.node("Gelu", x, approximate="tanh")
     return None
 
 
@@ -85,18 +85,18 @@ def _swish(x: Value, gate: Value, number: float, site: Site) -> Value | None:
         return None
     argument = sigmoid.operands[0]
     if argument == x:
-        return site.node("Swish", (x,))
+        return site.node("Swish", x)
     scaled = with_scalar(site.producer(argument, "Mul"), site)
-    return site.node("Swish", (x,), {"alpha": scaled[1]}) if scaled is not None and scaled[0] == x else None
+    return site.node("Swish", x, alpha=scaled[1]) if scaled is not None and scaled[0] == x else None
 
 
 def _hard_swish(x: Value, gate: Value, number: float, site: Site) -> Value | None:
     """HardSwish: x * Clip(x + 3, 0, 6) / 6, or x * HardSigmoid(x, 1 / 6, 0.5)"""
     hard = site.producer(gate, "HardSigmoid")
     if hard is not None and hard.inputs[0] == x and close(number, 1) and _is_sixth(hard):
-        return site.node("HardSwish", (x,))
+        return site.node("HardSwish", x)
     if _is_shifted_clip(gate, x, site) and close(number, 1 / 6):
-        return site.node("HardSwish", (x,))
+        return site.node("HardSwish", x)
     return None
 
 
@@ -128,7 +128,7 @@ def _hard_sigmoid(node: Node, site: Site) -> Replacement:
         return None
     if not _is_shifted_clip(scaled[0], shifted[0], site):
         return None
-    return site.node("HardSigmoid", (shifted[0],), {"alpha": 1 / 6, "beta": 0.5})
+    return site.node("HardSigmoid", shifted[0], alpha=1 / 6, beta=0.5)
 
 
 def _softmax(node: Node, site: Site) -> Replacement:
@@ -145,7 +145,7 @@ def _softmax(node: Node, site: Site) -> Replacement:
     maximum = site.producer(largest, "ReduceMax")
     if maximum is None or maximum.inputs[0] != x or reduced_axes(maximum, site) != axes:
         return None
-    return site.node("Softmax", (x,), {"axis": axes[0]})
+    return site.node("Softmax", x, axis=axes[0])
 
 
 def _safe_softmax(node: Node, site: Site) -> Replacement:
@@ -156,7 +156,7 @@ def _safe_softmax(node: Node, site: Site) -> Replacement:
         return None
     if node.results[0].type != weights.type:
         return None
-    return site.node("ingot.SafeSoftmax", softmax.inputs, softmax.attributes)
+    return site.write("ingot.SafeSoftmax", softmax.inputs, softmax.attributes)
 
 
 def _layer_normalization(node: Node, site: Site) -> Replacement:
@@ -186,7 +186,7 @@ def _normalization(op: str, x: Value, axes: tuple[int, ...] | None, epsilon: flo
     if len(shape) != len(axes):
         return None
     ones = site.constant(np.broadcast_to(np.ones((), storage_dtype(x.dtype)), shape), "ones")
-    return site.node(op, (x, ones), {"axis": axes[0] - rank, "epsilon": epsilon})
+    return site.node(op, x, ones, axis=axes[0] - rank, epsilon=epsilon)
 
 
 def _rms_normalization(node: Node, site: Site) -> Replacement:
@@ -228,7 +228,7 @@ def _normalization_scale(node: Node, site: Site) -> Replacement:
     scale = inner.operands[1]
     if len(inner.operands) != 2 or found[1].shape != scale.shape or node.results[0].type != found[0].type:
         return None
-    return site.node(inner.op, (inner.inputs[0], site.constant(found[1], "scale")), inner.attributes)
+    return site.write(inner.op, (inner.inputs[0], site.constant(found[1], "scale")), inner.attributes)
 
 
 def _normalization_bias(node: Node, site: Site) -> Replacement:
@@ -239,7 +239,7 @@ def _normalization_bias(node: Node, site: Site) -> Replacement:
         return None
     if found[1].shape != inner.operands[1].shape or node.results[0].type != found[0].type:
         return None
-    return site.node("LayerNormalization", (*inner.operands, site.constant(found[1], "bias")), inner.attributes)
+    return site.write("LayerNormalization", (*inner.operands, site.constant(found[1], "bias")), inner.attributes)
 
 
 PATTERN_RULES: tuple[Rule, ...] = (

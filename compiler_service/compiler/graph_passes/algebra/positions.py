@@ -31,7 +31,7 @@ def _gathered_slices(node: Node, site: Site) -> Replacement:
     x, indices = node.operands
     axis = int_attribute(node, "axis") % x.type.rank
     positions = _of_slices(indices, x, axis, site)
-    return None if positions is None else site.node("Gather", (x, positions), {"axis": axis})
+    return None if positions is None else site.node("Gather", x, positions, axis=axis)
 
 
 def _scattered_slices(node: Node, site: Site) -> Replacement:
@@ -41,7 +41,7 @@ def _scattered_slices(node: Node, site: Site) -> Replacement:
     if positions is None or axis > 0 or updates.shape != indices.shape:
         return None
     rows = site.reshape(positions, (indices.shape[0], 1))
-    return site.node("ScatterND", (data, rows, updates), {"reduction": text_attribute(node, "reduction", "none")})
+    return site.node("ScatterND", data, rows, updates, reduction=text_attribute(node, "reduction", "none"))
 
 
 def _of_slices(indices: Value, data: Value, axis: int, site: Site) -> Value | None:

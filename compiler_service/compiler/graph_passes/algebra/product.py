@@ -25,7 +25,7 @@ def _scaled_operand(node: Node, site: Site) -> Replacement:
         if found is not None:
             plain, factor = found
             operands = [plain if j == i else v for j, v in enumerate(node.operands)]
-            return site.node("Mul", (site.node(node.op, operands, node.attributes), factor))
+            return site.node("Mul", site.write(node.op, operands, node.attributes), factor)
     return None
 
 
@@ -57,7 +57,7 @@ def _transposed_result(node: Node, site: Site) -> Replacement:
         return None
     terms, _, output = equation.partition("->")
     moved = "".join(output[p] for p in perm)
-    return site.node("Einsum", product.operands, {"equation": f"{terms}->{moved}"})
+    return site.node("Einsum", *product.operands, equation=f"{terms}->{moved}")
 
 
 def _equation(node: Node) -> str | None:
@@ -95,9 +95,9 @@ def _gathered_columns(node: Node, site: Site) -> Replacement:
     narrow = site.slice(weight, weight.type.rank - 1, low, min(high, columns))
     moved = site.constant((numbers - low).astype(np.int32), "columns")
     if expansion is not None:
-        moved = site.node("Expand", (moved, expansion.operands[1]))
-    found = site.node("MatMul", (product.operands[0], narrow), product.attributes)
-    return site.node("GatherElements", (found, moved), {"axis": last})
+        moved = site.node("Expand", moved, expansion.operands[1])
+    found = site.write("MatMul", (product.operands[0], narrow), product.attributes)
+    return site.node("GatherElements", found, moved, axis=last)
 
 
 def _rows_reshaped(node: Node, site: Site) -> Replacement:
@@ -116,8 +116,8 @@ def _rows_reshaped(node: Node, site: Site) -> Replacement:
     x = site.reshape(before.operands[0], (*shape[:-1], rows.shape[-1]))
     if int_attribute(product, "transB", 0):
         weight = site.transpose(weight, (1, 0))
-    found = site.node("MatMul", (x, weight), name=product.name)
-    return found if not bias else site.node("Add", (found, *bias))
+    found = site.node("MatMul", x, weight, title=product.name)
+    return found if not bias else site.node("Add", found, *bias)
 
 
 def _is_plain_product(product: Node) -> bool:

@@ -25,7 +25,7 @@ def _cumulative(node: Node, site: Site) -> Replacement:
     if _is_few(x.shape[axis]):
         return None
     flags = {name: int_attribute(node, name) for name in ("exclusive", "reverse")}
-    return site.node("ingot.Cumulative", (x,), {"axis": axis, "product": int(node.op == "CumProd"), **flags})
+    return site.write("ingot.Cumulative", (x,), {"axis": axis, "product": int(node.op == "CumProd"), **flags})
 
 
 def _scatter_elements(node: Node, site: Site) -> Replacement:
@@ -33,9 +33,7 @@ def _scatter_elements(node: Node, site: Site) -> Replacement:
     axis = int_attribute(node, "axis") % data.type.rank
     if data.dtype is DType.STRING or _is_few(indices.shape[axis]):
         return None
-    return site.node(
-        "ingot.Scattered", node.operands, {"axis": axis, "reduction": text_attribute(node, "reduction", "none")}
-    )
+    return site.node("ingot.Scattered", *node.operands, axis=axis, reduction=text_attribute(node, "reduction", "none"))
 
 
 def _scatter_slices(node: Node, site: Site) -> Replacement:
@@ -43,7 +41,7 @@ def _scatter_slices(node: Node, site: Site) -> Replacement:
     *over, depth = indices.shape
     if data.dtype is DType.STRING or not isinstance(depth, int) or _is_few(product(over)):
         return None
-    return site.node("ingot.Scattered", node.operands, {"reduction": text_attribute(node, "reduction", "none")})
+    return site.node("ingot.Scattered", *node.operands, reduction=text_attribute(node, "reduction", "none"))
 
 
 def _unpool(node: Node, site: Site) -> Replacement:
@@ -53,9 +51,9 @@ def _unpool(node: Node, site: Site) -> Replacement:
     x, indices = node.operands[:2]
     (result,) = node.results
     count, size = product(x.shape), product(result.shape)
-    zeros = site.node("Expand", (site.constant(np.zeros((), storage_dtype(x.dtype)), "zero"), site.dims([size])))
+    zeros = site.node("Expand", site.constant(np.zeros((), storage_dtype(x.dtype)), "zero"), site.dims([size]))
     operands = (zeros, site.reshape(indices, (count, 1)), site.reshape(x, (count,)))
-    return site.reshape(site.node("ingot.Scattered", operands, {"reduction": "none"}), result.shape)
+    return site.reshape(site.node("ingot.Scattered", *operands, reduction="none"), result.shape)
 
 
 def _is_few(count: Dim) -> bool:

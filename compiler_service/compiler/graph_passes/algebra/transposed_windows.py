@@ -113,7 +113,7 @@ class Transposed:
         """``parts[r][n, c, q..] -> y[n, c, q * stride + r..]`` of the shape ``shape``, which cuts off what is no whole stride."""
         images, channels, *extents = parts[0].shape
         rank = len(extents)
-        whole = site.node("Concat", parts, {"axis": 1})
+        whole = site.node("Concat", *parts, axis=1)
         apart = site.reshape(whole, (images, *self.strides, channels, *extents))
         places = (i for axis in range(rank) for i in (rank + 2 + axis, 1 + axis))
         joined = site.transpose(apart, (0, rank + 1, *places))

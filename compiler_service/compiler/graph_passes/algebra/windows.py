@@ -45,7 +45,7 @@ def _padded_convolution(node: Node, site: Site) -> Replacement:
     spatial = rank - 2
     own = ints_attribute(node, "pads", (0,) * (2 * spatial))
     pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
-    return site.node("Conv", (x, *node.inputs[1:]), {**node.attributes, "pads": pads})
+    return site.write("Conv", (x, *node.inputs[1:]), {**node.attributes, "pads": pads})
 
 
 def _has_own_pads(node: Node) -> bool:
@@ -76,7 +76,7 @@ def _taps_in_padding(node: Node, site: Site) -> Replacement:
         for pad, met, size, d in zip(pads[len(kernel) :], taps, kernel, dilations, strict=True)
     ]
     attributes = {"pads": (*begins, *ends), "strides": strides, "dilations": dilations}
-    return site.node("Conv", (x, weight, *bias), {**attributes, "group": int_attribute(node, "group", 1)})
+    return site.write("Conv", (x, weight, *bias), {**attributes, "group": int_attribute(node, "group", 1)})
 
 
 def _met_taps(window: Window, kernel: int) -> range:
@@ -115,7 +115,7 @@ def _transposed_of_stride_one(node: Node, site: Site) -> Replacement:
     weight = np.flip(_of_convolution(found.weight, found.group), tuple(range(2, 2 + len(reach))))
     attributes: dict[str, Attribute] = {"pads": (*before, *after), "dilations": found.dilations, "group": found.group}
     x, _, *bias = node.operands
-    return site.node("Conv", (x, site.constant(np.ascontiguousarray(weight)), *bias), attributes)
+    return site.write("Conv", (x, site.constant(np.ascontiguousarray(weight)), *bias), attributes)
 
 
 def _narrow_transposed(node: Node, site: Site) -> Replacement:
@@ -129,7 +129,7 @@ def _narrow_transposed(node: Node, site: Site) -> Replacement:
     weight = np.pad(found.weight, ((0, 0), (0, 0), *((0, n) for n in missing)))
     x, _, *bias = node.operands
     attributes: dict[str, Attribute] = {**node.attributes, "kernel_shape": weight.shape[2:]}
-    result = site.node("ConvTranspose", (x, site.constant(weight), *bias), attributes)
+    result = site.write("ConvTranspose", (x, site.constant(weight), *bias), attributes)
     for axis, more in enumerate(missing, start=2):
         if more:
             result = site.slice(result, axis, 0, node.results[0].shape[axis])
@@ -154,7 +154,7 @@ def _phases_of_transposed(node: Node, site: Site) -> Replacement:
     parts = []
     for phase in found:
         attributes: dict[str, Attribute] = {"pads": phase.pads, "group": group}
-        parts.append(site.node("Conv", (x, site.constant(phase.of(turned)), *bias), attributes))
+        parts.append(site.write("Conv", (x, site.constant(phase.of(turned)), *bias), attributes))
     return window.interleaved(parts, node.results[0].shape, site)
 
 

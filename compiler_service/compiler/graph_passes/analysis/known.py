@@ -8,14 +8,12 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.values import define_node, known_tensor
 from compiler_service.compiler.tensor_expr.meaning.known import (
-    MOST_EXPRESSION_NODES,
     as_objects,
-    expression_size,
+    is_followed,
     may_be_known,
 )
 from shared_ir.dtype import HALVES, DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Expr
 from shared_ir.graph.ir import GROUP_OP, Graph, Node, Value
 
 FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64, *HALVES})
@@ -79,11 +77,6 @@ def _evaluate(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.n
     found = {}
     for value, tensor in zip(node.outputs, tensors, strict=False):
         elements = known_tensor(tensor) if tensor is not None and value is not None else None
-        if value is not None and elements is not None and all(map(_is_short, elements.flat)):
+        if value is not None and elements is not None and is_followed(value.dtype, elements):
             found[value] = elements
     return found
-
-
-def _is_short(element: object) -> bool:
-    """What has grown beyond use is left to the run, as the importer leaves it."""
-    return not isinstance(element, Expr) or expression_size(element, MOST_EXPRESSION_NODES) <= MOST_EXPRESSION_NODES

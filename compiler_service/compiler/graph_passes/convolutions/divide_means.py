@@ -60,10 +60,10 @@ class DivideMeans(Pass):
             return None
         lines = site.reshape(x, (*extents[:first], parts, extents[first] // parts, *extents[first + 1 :]))
         op = "ReduceMean" if node.op == "GlobalAveragePool" else node.op
-        within = site.integers(range(first + 1, last + 2), "axes")
-        partial = site.node(op, (lines, within), {"keepdims": 1}, name=node.name, output=f"{x.name}_parts")
-        across = site.integers((first,), "axes")
-        whole = site.node(op, (partial, across), {"keepdims": 1}, name=node.name)
+        within = site.integers(*range(first + 1, last + 2), name="axes")
+        partial = site.node(op, lines, within, keepdims=1, title=node.name, output=f"{x.name}_parts")
+        across = site.integers(first, name="axes")
+        whole = site.node(op, partial, across, keepdims=1, title=node.name)
         return site.reshape(whole, node.results[0].shape)
 
 

@@ -71,9 +71,9 @@ def _turned(node: Node, site: Site) -> Replacement:
     order = [*(a for a in range(last + 1) if a != transform.axis), transform.axis, last + 1]
     made = site.producer(node.operands[1], "ingot.FourierMatrix")
     assert made is not None
-    moved, axis = site.transpose(x, order), site.integers((last,), "axis")
-    matrix = site.node(made.op, (moved, axis, *made.inputs[2:]), made.attributes)
-    result = site.node(node.op, (moved, matrix, axis), node.attributes, name=node.name)
+    moved, axis = site.transpose(x, order), site.integers(last, name="axis")
+    matrix = site.write(made.op, (moved, axis, *made.inputs[2:]), made.attributes)
+    result = site.write(node.op, (moved, matrix, axis), node.attributes, title=node.name)
     return site.transpose(result, np.argsort(order).tolist())
 
 
@@ -161,16 +161,16 @@ class _Steps:
         if transform.real_result:
             n = np.arange(transform.taken)
             counts = np.where((n == 0) | (2 * n == transform.size), 1, 2).astype(transform.dtype.numpy)
-            x = site.node("Mul", (x, site.constant(counts.reshape(-1, 1), "counts")))
+            x = site.node("Mul", x, site.constant(counts.reshape(-1, 1), "counts"))
         missing = transform.size - transform.taken
-        return site.node("Pad", (x, site.integers((0, 0, 0, 0, missing, 0), "pads"))) if missing else x
+        return site.node("Pad", x, site.integers(0, 0, 0, 0, missing, 0, name="pads")) if missing else x
 
     def _first(self, x: Value, name: str) -> Value:
         factor, (batch, _, parts) = self._factors[0], x.shape
         left = self._transform.size // factor
         matrix = self._constant(_products(self._turns(factor, factor, factor)).transpose(2, 3, 0, 1)[:, :parts])
         rows = self._site.reshape(x, (batch, factor, left, parts))
-        value = self._site.node("Einsum", (rows, matrix), {"equation": "zabp,apqc->zbqc"}, name=name)
+        value = self._site.node("Einsum", rows, matrix, equation="zabp,apqc->zbqc", title=name)
         return self._site.reshape(value, (batch, left, 2, factor, 1))
 
     def _rotated(self, value: Value) -> Value:
@@ -180,9 +180,9 @@ class _Steps:
         assert isinstance(factor, int)
         turns = self._turns(left, factor, left * factor)
         cosine, sine = turns.real[:, None, :, None], np.stack([-turns.imag, turns.imag], axis=1)[..., None]
-        swapped = site.node("Concat", (site.slice(value, 2, 1, 2), site.slice(value, 2, 0, 1)), {"axis": 2})
-        straight = site.node("Mul", (value, self._constant(cosine)))
-        return site.node("Add", (straight, site.node("Mul", (swapped, self._constant(sine)))))
+        swapped = site.node("Concat", site.slice(value, 2, 1, 2), site.slice(value, 2, 0, 1), axis=2)
+        straight = site.node("Mul", value, self._constant(cosine))
+        return site.node("Add", straight, site.node("Mul", swapped, self._constant(sine)))
 
     def _next(self, value: Value, number: int) -> Value:
         site, (batch, left, _, *done), factor = self._site, value.shape, self._factors[number]
@@ -196,7 +196,7 @@ class _Steps:
             matrix = matrix[: 1 if transform.real_result else 2, :kept] / scale
         weights = site.reshape(value, (batch, factor, rest, 2, columns))
         operands = (self._constant(matrix), weights)
-        return site.node("Einsum", operands, {"equation": "efaq,zabqc->zbefc"})
+        return site.node("Einsum", *operands, equation="efaq,zabqc->zbefc")
 
     def _turns(self, rows: int, columns: int, whole: int) -> np.ndarray:
         """complex128 ``[rows, columns]``: so many of ``whole`` parts of a turn as row times column; reduced in integers."""

@@ -115,7 +115,7 @@ def _separated(node: Node, site: Site) -> Replacement:
         return None
     first, last = zip(*(a.pads for a in axes), strict=True)
     attributes: dict[str, Attribute] = {"pads": (*first, *last), "group": int_attribute(node, "group", 1)}
-    return _together(site.node("Conv", (_apart(x, axes, site), weight, *bias), attributes), x.shape[0], axes, site)
+    return _together(site.write("Conv", (_apart(x, axes, site), weight, *bias), attributes), x.shape[0], axes, site)
 
 
 def _applies(node: Node, site: Site) -> bool:
@@ -187,7 +187,7 @@ def _padded(x: Value, pads: Sequence[tuple[int, int]], site: Site) -> Value:
     """``x`` with zeros around all axes but the first two."""
     before, after = zip(*pads, strict=True)
     amounts = (0, 0, *before, 0, 0, *after)
-    return site.node("Pad", (x, site.integers(amounts, "pads"))) if any(amounts) else x
+    return site.node("Pad", x, site.integers(*amounts, name="pads")) if any(amounts) else x
 
 
 def _cut(x: Value, axis: int, size: int, site: Site) -> Value:

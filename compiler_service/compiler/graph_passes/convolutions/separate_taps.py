@@ -97,21 +97,21 @@ def _products(node: Node, weight: np.ndarray, site: Site) -> Value:
     pixels = (product(spatial), channels) if is_last else (channels, product(spatial))
     operands = (site.constant(np.ascontiguousarray(weight), "taps"), site.reshape(x, (batch, *pixels)))
     equation = "toc,npc->ntop" if is_last else "toc,ncp->ntop"
-    each = site.node("Einsum", operands, {"equation": equation}, name=node.name)
+    each = site.node("Einsum", *operands, equation=equation, title=node.name)
     return site.reshape(each, (batch, count, outputs, *spatial))
 
 
 def _summed(each: Value, taps: tuple[int, ...], pads: tuple[int, ...], dilations: tuple[int, ...], site: Site) -> Value:
     """``[n, o, ..]``"""
     attributes: dict[str, Attribute] = {"kernel_shape": taps, "dilations": dilations, "pads": pads}
-    return site.node("ingot.SumTaps", (each,), attributes)
+    return site.write("ingot.SumTaps", (each,), attributes)
 
 
 def _finished(total: Value, node: Node, site: Site) -> Value:
     """Channels last, with the bias of ``node``."""
     last = site.transpose(total, (0, *range(2, total.type.rank), 1))
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    return last if bias is None else site.node("Add", (last, bias))
+    return last if bias is None else site.node("Add", last, bias)
 
 
 def _is_dense(node: Node) -> bool:

@@ -189,8 +189,8 @@ def part_of(
         names[inner] = parts.get(operand, operand)
         if operand in stage.cut and operand not in parts:
             rows = builder.reshape(operand, (batch.parts, *inner.shape))
-            index = builder.node("Squeeze", (builder.dims([as_dim(number)], "part"),))
-            names[inner] = builder.node("Gather", (rows, index), {"axis": 0}, output=f"{inner.name}_rows")
+            index = builder.node("Squeeze", builder.dims([as_dim(number)], "part"))
+            names[inner] = builder.node("Gather", rows, index, axis=0, output=f"{inner.name}_rows")
     nodes = (*builder.nodes, *(_renamed(n, names) for n in body.nodes))
     inputs, outputs = (tuple(parts.get(v, v) for v in values) for values in (node.operands, node.results))
     attributes = {k: a for k, a in node.attributes.items() if not (builder.nodes and k == "view")}

@@ -129,7 +129,7 @@ def reduction(node: Node, state: LayoutState) -> bool:
     else:
         kept = [a for a in range(rank) if a not in reduced]
         result = tuple(kept.index(a) for a in perm if a not in reduced)
-    moved = state.builder.integers(sorted(perm.index(a) for a in reduced), "axes")
+    moved = state.builder.integers(*sorted(perm.index(a) for a in reduced), name="axes")
     state.define(node, [result], [state.get(x, perm), moved], node.attributes)
     return True
 
@@ -171,7 +171,7 @@ def slices(node: Node, state: LayoutState) -> bool:
     if axes is None:
         return False
     perm = state.native(x)
-    moved = state.builder.integers([perm.index(a % x.type.rank) for a in axes], "axes")
+    moved = state.builder.integers(*[perm.index(a % x.type.rank) for a in axes], name="axes")
     bounds = [state.plain(v) for v in node.operands[1:3]]
     steps = [state.plain(v) for v in node.inputs[4:] if v is not None]
     state.define(node, [perm], [state.get(x, perm), *bounds, moved, *steps], node.attributes)

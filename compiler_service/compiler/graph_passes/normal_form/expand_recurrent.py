@@ -102,15 +102,15 @@ class _Expansion:
         """The share of one direction of an operand with directions along axis 0, without that axis."""
         site = self.site
         if len(self.backward) == 1:
-            return site.node("Squeeze", (value, site.integers([0])))
+            return site.node("Squeeze", value, site.integers(0))
         index = site.constant(np.array(number, np.int64), "direction")
-        return site.node("Gather", (value, index), {"axis": 0})
+        return site.node("Gather", value, index, axis=0)
 
     def _unsqueezed(self, value: Value, axis: int) -> Value:
-        return self.site.node("Unsqueeze", (value, self.site.integers([axis])))
+        return self.site.node("Unsqueeze", value, self.site.integers(axis))
 
     def _joined(self, parts: list[Value], axis: int) -> Value:
-        return parts[0] if len(parts) == 1 else self.site.node("Concat", parts, {"axis": axis})
+        return parts[0] if len(parts) == 1 else self.site.node("Concat", *parts, axis=axis)
 
     # -- one direction
 
@@ -146,13 +146,13 @@ class _Expansion:
 
     def _turned(self, sequence: Value) -> Value:
         assert self.lengths is not None
-        return self.site.node("ReverseSequence", (sequence, self.lengths), {"time_axis": 0, "batch_axis": 1})
+        return self.site.node("ReverseSequence", sequence, self.lengths, time_axis=0, batch_axis=1)
 
     def _share(self, x: Value, number: int) -> tuple[Value, CellWeights]:
         """X W^T and what can be added to it before the loop, [steps, batch, gates * hidden]; the rest."""
         site, cell = self.site, self.cells[number]
         w, r = (self._part(v, number) for v in self.node.operands[1:3])
-        share = site.node("MatMul", (x, site.transpose(w, (1, 0))))
+        share = site.node("MatMul", x, site.transpose(w, (1, 0)))
         bias, inner = self._operand(3), None
         if bias is not None:
             both = self._part(bias, number)
@@ -161,8 +161,8 @@ class _Expansion:
             if cell.op == "GRU" and cell.linear_before_reset:
                 inner = site.slice(past, 0, 2 * cell.hidden, width)
                 zeros = site.constant(np.zeros(cell.hidden, storage_dtype(bias.dtype)), "zeros")
-                past = site.node("Concat", (site.slice(past, 0, 0, 2 * cell.hidden), zeros), {"axis": 0})
-            share = site.node("Add", (share, site.node("Add", (own, past))))
+                past = site.node("Concat", site.slice(past, 0, 0, 2 * cell.hidden), zeros, axis=0)
+            share = site.node("Add", share, site.node("Add", own, past))
         peepholes = self._operand(7)
         return share, CellWeights(
             site.transpose(r, (1, 0)), inner, None if peepholes is None else self._part(peepholes, number)
@@ -174,7 +174,7 @@ class _Expansion:
         shape: tuple[Dim, ...] = (self.batch, self.cells[number].hidden)
         if given is None:
             zero: dict[str, Attribute] = {"value": 0.0, "dtype": self.x.dtype}
-            return site.node("ConstantOfShape", (site.dims(shape),), zero)
+            return site.write("ConstantOfShape", (site.dims(shape),), zero)
         own = self._part(site.transpose(given, (1, 0, 2)) if self.layout else given, number)
         return own if own.shape == shape else site.reshape(own, shape)
 
@@ -187,15 +187,15 @@ class _Expansion:
         inputs = tuple(
             Value(builder.fresh(f"{self.node.op.lower()}_{n}"), v.type) for n, v in zip("hc", state, strict=False)
         )
-        own = builder.node("Gather", (share, _number(builder, at)), {"axis": 0})
+        own = builder.node("Gather", share, _number(builder, at), axis=0)
         new = cell.step(builder, own, inputs, weights)
         row = new[0]
         if self.lengths is not None:
             running = self._running(builder, counter)
-            new = tuple(builder.node("Where", (running, n, old)) for n, old in zip(new, inputs, strict=True))
+            new = tuple(builder.node("Where", running, n, old) for n, old in zip(new, inputs, strict=True))
             if self.wants_rows:
                 zero = builder.constant(np.zeros((), storage_dtype(row.dtype)), "zero")
-                row = builder.node("Where", (running, row, zero))
+                row = builder.node("Where", running, row, zero)
         new = tuple(
             v if v.type == old.type else builder.reshape(v, old.shape) for v, old in zip(new, inputs, strict=True)
         )
@@ -205,11 +205,11 @@ class _Expansion:
     def _running(self, builder: Builder, counter: Var) -> Value:
         """bool [batch, 1]: the sequences that this step belongs to."""
         assert self.lengths is not None
-        lengths = builder.node("Cast", (self.lengths,), {"to": DType.INT64})
-        lengths = builder.node("Unsqueeze", (lengths, builder.integers([1])))
-        return builder.node("Less", (_number(builder, counter), lengths))
+        lengths = builder.node("Cast", self.lengths, to=DType.INT64)
+        lengths = builder.node("Unsqueeze", lengths, builder.integers(1))
+        return builder.node("Less", _number(builder, counter), lengths)
 
 
 def _number(builder: Builder, dim: Dim) -> Value:
     """An int64 scalar with the value of ``dim``."""
-    return builder.node("Squeeze", (builder.dims([dim], "number"),))
+    return builder.node("Squeeze", builder.dims([dim], "number"))

@@ -45,11 +45,11 @@ def _activation(name: str, alphas: Iterator[float | None], betas: Iterator[float
             remedy="Export the model with one of these activations.",
         )
     if op in _PLAIN:
-        return lambda builder, x: builder.node(op, (x,))
+        return lambda builder, x: builder.node(op, x)
     given = next(alphas)
     if op in _WITH_ALPHA:
         alpha = _WITH_ALPHA[op] if given is None else given
-        return lambda builder, x: builder.node(op, (x,), {"alpha": alpha})
+        return lambda builder, x: builder.node(op, x, alpha=alpha)
     first, second = _WITH_BOTH[op]
     other = next(betas)
     return _with_both(op, first if given is None else given, second if other is None else other)
@@ -57,10 +57,10 @@ def _activation(name: str, alphas: Iterator[float | None], betas: Iterator[float
 
 def _with_both(op: str, alpha: float, beta: float) -> Activation:
     if op == "HardSigmoid":
-        return lambda builder, x: builder.node(op, (x,), {"alpha": alpha, "beta": beta})
+        return lambda builder, x: builder.node(op, x, alpha=alpha, beta=beta)
     if op == "Affine":
         return lambda builder, x: _plus(builder, _times(builder, x, alpha), beta)
-    return lambda builder, x: _times(builder, builder.node("Tanh", (_times(builder, x, beta),)), alpha)
+    return lambda builder, x: _times(builder, builder.node("Tanh", _times(builder, x, beta)), alpha)
 
 
 def _scalar(builder: Builder, like: Value, number: float) -> Value:
@@ -68,11 +68,11 @@ def _scalar(builder: Builder, like: Value, number: float) -> Value:
 
 
 def _times(builder: Builder, x: Value, number: float) -> Value:
-    return x if number == 1 else builder.node("Mul", (x, _scalar(builder, x, number)))
+    return x if number == 1 else builder.node("Mul", x, _scalar(builder, x, number))
 
 
 def _plus(builder: Builder, x: Value, number: float) -> Value:
-    return x if number == 0 else builder.node("Add", (x, _scalar(builder, x, number)))
+    return x if number == 0 else builder.node("Add", x, _scalar(builder, x, number))
 
 
 @dataclass(frozen=True)
@@ -128,55 +128,54 @@ class Cell:
     def _activate(self, builder: Builder, index: int, x: Value) -> Value:
         if self.clip:
             limits = (_scalar(builder, x, -self.clip), _scalar(builder, x, self.clip))
-            x = builder.node("Clip", (x, *limits))
+            x = builder.node("Clip", x, *limits)
         return self.activations[index](builder, x)
 
     def _lstm(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         h, c = state
-        gates = builder.node("Add", (builder.node("MatMul", (h, weights.recurrence)), share))
+        gates = builder.node("Add", builder.node("MatMul", h, weights.recurrence), share)
         i, o, f, g = (self._gate(builder, gates, n) for n in range(4))
         i = self._activate(builder, 0, self._peep(builder, i, c, weights, 0))
         if self.coupled:
-            f = builder.node("Sub", (_scalar(builder, i, 1.0), i))
+            f = builder.node("Sub", _scalar(builder, i, 1.0), i)
         else:
             f = self._activate(builder, 0, self._peep(builder, f, c, weights, 2))
         g = self._activate(builder, 1, g)
-        c = builder.node("Add", (builder.node("Mul", (f, c)), builder.node("Mul", (i, g))))
+        c = builder.node("Add", builder.node("Mul", f, c), builder.node("Mul", i, g))
         o = self._activate(builder, 0, self._peep(builder, o, c, weights, 1))
-        return builder.node("Mul", (o, self.activations[2](builder, c))), c
+        return builder.node("Mul", o, self.activations[2](builder, c)), c
 
     def _peep(self, builder: Builder, gate: Value, c: Value, weights: CellWeights, number: int) -> Value:
         if weights.peepholes is None:
             return gate
         own = builder.slice(weights.peepholes, 0, number * self.hidden, (number + 1) * self.hidden)
-        return builder.node("Add", (gate, builder.node("Mul", (own, c))))
+        return builder.node("Add", gate, builder.node("Mul", own, c))
 
     def _gru(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         (h,) = state
         if self.linear_before_reset:
-            past = builder.node("MatMul", (h, weights.recurrence))
-            zr = builder.node("Add", (self._gate(builder, share, 0, 2), self._gate(builder, past, 0, 2)))
+            past = builder.node("MatMul", h, weights.recurrence)
+            zr = builder.node("Add", self._gate(builder, share, 0, 2), self._gate(builder, past, 0, 2))
             inner = self._gate(builder, past, 2)
             if weights.recurrence_bias is not None:
-                inner = builder.node("Add", (inner, weights.recurrence_bias))
+                inner = builder.node("Add", inner, weights.recurrence_bias)
         else:
             columns = [
                 builder.slice(weights.recurrence, 1, n * self.hidden, m * self.hidden) for n, m in ((0, 2), (2, 3))
             ]
-            past = builder.node("MatMul", (h, columns[0]))
-            zr = builder.node("Add", (self._gate(builder, share, 0, 2), past))
+            past = builder.node("MatMul", h, columns[0])
+            zr = builder.node("Add", self._gate(builder, share, 0, 2), past)
         z = self._activate(builder, 0, self._gate(builder, zr, 0))
         r = self._activate(builder, 0, self._gate(builder, zr, 1))
-        if self.linear_before_reset:
-            inner = builder.node("Mul", (r, inner))
-        else:
-            inner = builder.node("MatMul", (builder.node("Mul", (r, h)), columns[1]))
-        new = self._activate(builder, 1, builder.node("Add", (self._gate(builder, share, 2), inner)))
-        kept = builder.node("Mul", (builder.node("Sub", (_scalar(builder, z, 1.0), z)), new))
-        return (builder.node("Add", (kept, builder.node("Mul", (z, h)))),)
+        inner = (
+            builder.node("Mul", r, inner)
+            if self.linear_before_reset
+            else builder.node("MatMul", builder.node("Mul", r, h), columns[1])
+        )
+        new = self._activate(builder, 1, builder.node("Add", self._gate(builder, share, 2), inner))
+        kept = builder.node("Mul", builder.node("Sub", _scalar(builder, z, 1.0), z), new)
+        return (builder.node("Add", kept, builder.node("Mul", z, h)),)
 
     def _rnn(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         (h,) = state
-        return (
-            self._activate(builder, 0, builder.node("Add", (builder.node("MatMul", (h, weights.recurrence)), share))),
-        )
+        return (self._activate(builder, 0, builder.node("Add", builder.node("MatMul", h, weights.recurrence), share)),)

@@ -80,10 +80,10 @@ def byte_product(
     attributes = dict(attributes)
     if op == "Conv":
         x = _padded(site, x, zero, attributes)
-    total = site.node(_INTEGER_OPS[op], (x, site.constant(moved.int8, "weight")), attributes)
+    total = site.write(_INTEGER_OPS[op], (x, site.constant(moved.int8, "weight")), attributes)
     if moved.offset.any():
         sums = _sums_of_data(site, op, x, weight.shape[2:], attributes)
-        total = site.node("Add", (total, site.node("Mul", (sums, site.constant(moved.offset, "offset")))))
+        total = site.node("Add", total, site.node("Mul", sums, site.constant(moved.offset, "offset")))
     return _less_zero(site, total, zero, _sums(op, weight))
 
 
@@ -123,12 +123,12 @@ def _moved_weights(op: str, weight: np.ndarray) -> _MovedWeights | None:
 def _sums_of_data(site: Site, op: str, x: Value, window: tuple[int, ...], attributes: Mapping[str, Attribute]) -> Value:
     """The sum of all data that an output reads, int32: ``[.., m, 1]`` for MatMul, ``[n, 1, ..]`` for the windows of ``x``, which is padded
     already. Windows are summed in float32, which is exact for them."""
-    own = site.node("ingot.SumBytes", (x,), {"axis": -1 if op == "MatMul" else 1})
+    own = site.node("ingot.SumBytes", x, axis=-1 if op == "MatMul" else 1)
     if {*window, *_integers_of(attributes.get("strides"))} <= {1}:
         return own
     ones = site.constant(np.ones((1, 1, *window), np.float32), "window")
-    total = site.node("ingot.ExactConv", (site.node("Cast", (own,), {"to": DType.FLOAT32}), ones), attributes)
-    return site.node("Cast", (total,), {"to": DType.INT32, "integral": 1})
+    total = site.write("ingot.ExactConv", (site.node("Cast", own, to=DType.FLOAT32), ones), attributes)
+    return site.node("Cast", total, to=DType.INT32, integral=1)
 
 
 def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
@@ -137,12 +137,12 @@ def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
     if data.value.dtype is kind:
         return data.value, zero
     half = _SIGNED_TO_UNSIGNED if kind is DType.UINT8 else -_SIGNED_TO_UNSIGNED
-    bits = site.node("Cast", (data.value,), {"to": kind})
-    moved = site.node("BitwiseXor", (bits, site.constant(np.array(half, kind.numpy))))
+    bits = site.node("Cast", data.value, to=kind)
+    moved = site.node("BitwiseXor", bits, site.constant(np.array(half, kind.numpy)))
     known = site.array(zero)
     if known is not None:
         return moved, site.constant(np.asarray(known + np.int32(half)), "zero")
-    return moved, site.node("Add", (zero, site.constant(np.array(half, np.int32))))
+    return moved, site.node("Add", zero, site.constant(np.array(half, np.int32)))
 
 
 def _zero_point(site: Site, zero: Value | None) -> Value:
@@ -151,7 +151,7 @@ def _zero_point(site: Site, zero: Value | None) -> Value:
     if zero is None or known is not None:
         assert known is not None
         return site.constant(known.reshape(()).astype(np.int32), "zero")
-    return site.node("Cast", (as_number(site, zero),), {"to": DType.INT32})
+    return site.node("Cast", as_number(site, zero), to=DType.INT32)
 
 
 def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
@@ -162,8 +162,8 @@ def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute])
         return x
     amounts = (0, 0, *pads[:axes], 0, 0, *pads[axes:])
     attributes["pads"] = (0,) * (2 * axes)
-    fill = site.node("Cast", (zero,), {"to": x.dtype})
-    return site.node("Pad", (x, site.integers(amounts), fill))
+    fill = site.node("Cast", zero, to=x.dtype)
+    return site.node("Pad", x, site.integers(*amounts), fill)
 
 
 def _integers_of(attribute: Attribute | None) -> list[int]:
@@ -182,9 +182,9 @@ def _sums(op: str, weight: np.ndarray) -> np.ndarray:
 def _less_zero(site: Site, total: Value, zero: Value, sums: np.ndarray) -> Value:
     known = site.array(zero)
     if known is None:
-        return site.node("Sub", (total, site.node("Mul", (zero, site.constant(sums, "sums")))))
+        return site.node("Sub", total, site.node("Mul", zero, site.constant(sums, "sums")))
     moved = -sums * known
-    return site.node("Add", (total, site.constant(moved.astype(np.int32), "moved"))) if moved.any() else total
+    return site.node("Add", total, site.constant(moved.astype(np.int32), "moved")) if moved.any() else total
 
 
 # -- products of dequantized operands
@@ -218,11 +218,11 @@ def _dequantized_product(node: Node, site: Site, kind: DType) -> Replacement:
         return None
     tail = (1,) * (node.results[0].type.rank - 2) if op == "Conv" else ()
     factor = _factor(site, given.operands[1], weight.scale, tail)
-    result = site.node("Mul", (site.node("Cast", (total,), {"to": DType.FLOAT32}), factor), name=node.name)
+    result = site.node("Mul", site.node("Cast", total, to=DType.FLOAT32), factor, title=node.name)
     bias = node.inputs[2] if len(node.inputs) > 2 else None
     if bias is None:
         return result
-    return site.node("Add", (result, site.reshape(bias, (*bias.shape, *tail)) if tail else bias))
+    return site.node("Add", result, site.reshape(bias, (*bias.shape, *tail)) if tail else bias)
 
 
 def _is_plain(node: Node) -> bool:
@@ -269,7 +269,7 @@ def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple
     if known is not None:
         product = known.reshape(()).astype(np.float64) * shaped
         return site.constant(np.asarray(product.astype(np.float32)), "factor")
-    return site.node("Mul", (as_number(site, data_scale), site.constant(np.asarray(shaped), "scale")))
+    return site.node("Mul", as_number(site, data_scale), site.constant(np.asarray(shaped), "scale"))
 
 
 def dequantized_product_rules(kind: DType) -> tuple[Rule, ...]:

@@ -58,8 +58,8 @@ class HalveWeights(Pass):
         half = as_half(array, self.dtypes)
         if half is None:
             return None
-        wide = site.node("Cast", (site.constant(half, weight.name),), {"to": DType.FLOAT32}, output=weight.name)
-        return site.node(node.op, (data, wide, *others), node.attributes, name=node.name)
+        wide = site.node("Cast", site.constant(half, weight.name), to=DType.FLOAT32, output=weight.name)
+        return site.write(node.op, (data, wide, *others), node.attributes, title=node.name)
 
 
 def as_half(array: np.ndarray, dtypes: Sequence[DType]) -> np.ndarray | None:

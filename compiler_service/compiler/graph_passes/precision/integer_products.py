@@ -59,9 +59,9 @@ class IntegerProduct:
         else:
             other = site.constant(centred.astype(kind.numpy), f"{self.weight.name}_centred")
         if op == "Conv":
-            total = site.node("ingot.ExactConv", (data, other), attributes)
-            return site.node("Cast", (total,), {"to": DType.INT32, "integral": 1})
-        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})
+            total = site.write("ingot.ExactConv", (data, other), attributes)
+            return site.node("Cast", total, to=DType.INT32, integral=1)
+        return site.node("Cast", site.write(op, (data, other), attributes), to=DType.INT32)
 
     def _centred(self, site: Site, weight: np.ndarray) -> np.ndarray | None:
         """int32 weights less their zero points."""
@@ -89,10 +89,10 @@ class IntegerProduct:
 
 
 def _shifted(site: Site, x: Value, zero: Value | None, kind: DType) -> Value:
-    wide = site.node("Cast", (x,), {"to": kind})
+    wide = site.node("Cast", x, to=kind)
     if zero is None:
         return wide
-    return site.node("Sub", (wide, as_number(site, site.node("Cast", (zero,), {"to": kind}))))
+    return site.node("Sub", wide, as_number(site, site.node("Cast", zero, to=kind)))
 
 
 def _integer(node: Node, site: Site, dots: DType | None) -> Replacement:
@@ -122,11 +122,11 @@ def _requantized(node: Node, site: Site, dots: DType | None) -> Replacement:
         return None
     tail = (1,) * (x.type.rank - 2) if is_conv else ()
     if bias is not None:
-        total = site.node("Add", (total, _column(site, bias, tail)))
-    factor = site.node("Mul", (as_number(site, x_scale), _column(site, w_scale, tail)))
-    factor = site.node("Div", (factor, as_number(site, y_scale)))
-    scaled = site.node("Mul", (site.node("Cast", (total,), {"to": DType.FLOAT32}), factor))
-    return site.node("QuantizeLinear", (scaled, site.constant(np.array(1, np.float32)), as_number(site, y_zero)))
+        total = site.node("Add", total, _column(site, bias, tail))
+    factor = site.node("Mul", as_number(site, x_scale), _column(site, w_scale, tail))
+    factor = site.node("Div", factor, as_number(site, y_scale))
+    scaled = site.node("Mul", site.node("Cast", total, to=DType.FLOAT32), factor)
+    return site.node("QuantizeLinear", scaled, site.constant(np.array(1, np.float32)), as_number(site, y_zero))
 
 
 def _column(site: Site, value: Value, tail: Sequence[int]) -> Value:

@@ -59,9 +59,9 @@ class KeepQuantized(Pass):
         if is_turned:
             operands = tuple(_turned(v, site) for v in operands)
             attributes["axis"] = 1 - int_attribute(scaled, "axis", 1) % 2
-        kept = site.node(KEPT_QUANTIZED, operands, attributes, name=scaled.name, output=weight.name)
+        kept = site.write(KEPT_QUANTIZED, operands, attributes, title=scaled.name, output=weight.name)
         others = {k: v for k, v in node.attributes.items() if k != "transB"}
-        return site.node(node.op, (data, kept, *bias), others, name=node.name)
+        return site.write(node.op, (data, kept, *bias), others, title=node.name)
 
     def _is_worth(self, product: Node, scaled: Node) -> bool:
         weight = scaled.operands[0]

@@ -89,16 +89,16 @@ def _multiplied(node: Node, site: Site) -> Replacement:
     names = ("words", "scales", "zero_points")
     arrays = (found.words, found.scales, found.zeros)
     weights = (site.constant(a, f"{weight.name}_{n}") for a, n in zip(arrays, names, strict=True))
-    product = site.node("ingot.MatMulNibbles", (data, *weights, sums), {"block_size": found.block}, name=node.name)
-    return site.node("Add", (product, bias[0])) if bias else product
+    product = site.node("ingot.MatMulNibbles", data, *weights, sums, block_size=found.block, title=node.name)
+    return site.node("Add", product, bias[0]) if bias else product
 
 
 def _block_sums(x: Value, blocks: int, size: int, site: Site) -> Value:
     """``[.., m, blocks * size] -> [.., m, blocks]``"""
     last = site.constant(np.array([-1], np.int64), "axes")
     if blocks == 1:
-        return site.node("ReduceSum", (x, last), {"keepdims": 1})
-    return site.node("ReduceSum", (site.reshape(x, (*x.shape[:-1], blocks, size)), last), {"keepdims": 0})
+        return site.node("ReduceSum", x, last, keepdims=1)
+    return site.node("ReduceSum", site.reshape(x, (*x.shape[:-1], blocks, size)), last, keepdims=0)
 
 
 def _centred(node: Node, site: Site) -> Replacement:
@@ -119,8 +119,8 @@ def _centred(node: Node, site: Site) -> Replacement:
     centred = codes.astype(np.int16) - (less if less.size > 1 else less.reshape(()))
     if centred.size == 0 or centred.min() < _INT8.min or centred.max() > _INT8.max:
         return None
-    return site.node(
-        node.op, (site.constant(centred.astype(np.int8), weight.name), scale), node.attributes, name=node.name
+    return site.write(
+        node.op, (site.constant(centred.astype(np.int8), weight.name), scale), node.attributes, title=node.name
     )
 
 

@@ -54,7 +54,7 @@ def _merged_steps(node: Node, site: Site) -> Replacement:
     if moved is None or node.attributes.get("block_size"):
         return None
     one = site.constant(np.ones(step.shape, np.float32), "one")
-    return site.node("QuantizeLinear", (moved, one, *zero), node.attributes, name=node.name)
+    return site.write("QuantizeLinear", (moved, one, *zero), node.attributes, title=node.name)
 
 
 def _divided(x: Value, step: np.ndarray, site: Site) -> Value | None:
@@ -64,18 +64,18 @@ def _divided(x: Value, step: np.ndarray, site: Site) -> Value | None:
         return None
     if node.op == "Relu":
         inner = _divided(node.operands[0], step, site)
-        return None if inner is None else site.node("Relu", (inner,))
+        return None if inner is None else site.node("Relu", inner)
     found = with_constant(node, site, exact=True)
     if found is None:
         return None
     inner = found[0]
     if node.op == "Add":
         less = _divided(inner, step, site)
-        return None if less is None else site.node("Add", (less, site.rounded(found[1] / step, x.dtype, "shift")))
+        return None if less is None else site.node("Add", less, site.rounded(found[1] / step, x.dtype, "shift"))
     cast = site.producer(inner, "Cast")
     if cast is None or cast.operands[0].dtype is not DType.INT32:
         return None
-    return site.node("Mul", (inner, site.rounded(found[1] / step, x.dtype, "factor")))
+    return site.node("Mul", inner, site.rounded(found[1] / step, x.dtype, "factor"))
 
 
 def _still_integral(node: Node, site: Site) -> Replacement:
@@ -83,7 +83,7 @@ def _still_integral(node: Node, site: Site) -> Replacement:
     given = site.producer(node.operands[0], "Cast")
     if given is None or not int_attribute(given, "integral") or not node.results[0].dtype.is_float:
         return None
-    return site.node("Cast", (given.operands[0],), node.attributes, name=node.name)
+    return site.write("Cast", (given.operands[0],), node.attributes, title=node.name)
 
 
 def quantized_rules(approximate: bool) -> tuple[Rule, ...]:

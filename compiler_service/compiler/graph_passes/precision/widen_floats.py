@@ -190,7 +190,7 @@ class _Scope:
             return self.taken.get(value, value)
         array = self.builder.constants.get(value)
         if array is None:
-            self.taken[value] = self.builder.node("Cast", (value,), {"to": DType.FLOAT32}, output=value.name)
+            self.taken[value] = self.builder.node("Cast", value, to=DType.FLOAT32, output=value.name)
         else:
             self.taken[value] = self.builder.constant(array.astype(np.float32), value.name)
         return self.taken[value]
@@ -200,7 +200,7 @@ class _Scope:
         if value.dtype not in HALVES:
             return self.taken.get(value, value)
         if value not in self.halves:
-            self.halves[value] = self.builder.node("Cast", (self.taken[value],), {"to": value.dtype}, output=value.name)
+            self.halves[value] = self.builder.node("Cast", self.taken[value], to=value.dtype, output=value.name)
         return self.halves[value]
 
     def _result(self, value: Value | None) -> Value | None:

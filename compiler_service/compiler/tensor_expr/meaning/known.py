@@ -19,10 +19,12 @@ MOST_KNOWN_ELEMENTS = 1024
 """Of one value, that are followed through arithmetic on shapes: larger arrays are weights, which tell no shape of an output."""
 MOST_KNOWN_FLOATS = 16
 """Scales of Resize and limits of Range are this short; longer floats are weights."""
-
-
+MOST_KNOWN_OF_MATRIX = 64
+"""Results of more than one axis: shapes are vectors, so of these only what is as small as they are is worth its evaluation."""
 MOST_EXPRESSION_NODES = 256
 """Of an element that is followed."""
+
+_FIRST_BEYOND_INT64 = 1 << 63
 
 
 def expression_size(expr: Expr, most: int) -> int:
@@ -30,9 +32,20 @@ def expression_size(expr: Expr, most: int) -> int:
     return sum(1 for _ in itertools.islice(walk(expr), most + 1))
 
 
-def may_be_known(dtype: DType, size: int, most: int = MOST_KNOWN_ELEMENTS) -> bool:
-    """Whether the elements of a value of so many are followed; ``most`` of them where they are no floats."""
-    return size <= (MOST_KNOWN_FLOATS if dtype.is_float else most)
+def may_be_known(dtype: DType, size: int) -> bool:
+    """Whether the elements of a value of so many are followed."""
+    return size <= (MOST_KNOWN_FLOATS if dtype.is_float else MOST_KNOWN_ELEMENTS)
+
+
+def is_followed(dtype: DType, elements: np.ndarray) -> bool:
+    """Whether computed ``elements`` are followed: what has grown beyond use, in number or length, is left to the run."""
+    return may_be_known(dtype, elements.size) and all(map(_is_short, elements.flat))
+
+
+def _is_short(element: object) -> bool:
+    if isinstance(element, Expr):
+        return expression_size(element, MOST_EXPRESSION_NODES) <= MOST_EXPRESSION_NODES
+    return not isinstance(element, int) or -_FIRST_BEYOND_INT64 <= element < 2 * _FIRST_BEYOND_INT64
 
 
 def as_objects(array: np.ndarray) -> np.ndarray:

@@ -53,7 +53,7 @@ def _convolution(make: Maker) -> Value | None:
         inputs.append(make.weights(out))
     pad = (size // 2,) * 4
     return make.builder.node(
-        "Conv", inputs, {"kernel_shape": (size, size), "strides": (stride, stride), "pads": pad, "group": group}
+        "Conv", *inputs, kernel_shape=(size, size), strides=(stride, stride), pads=pad, group=group
     )
 
 
@@ -63,13 +63,13 @@ def _batch_norm(make: Maker) -> Value | None:
         return None
     c = make.channels(x)
     statistics = [make.weights(c), make.weights(c), make.weights(c), make.weights(c, low=0.5)]
-    return make.builder.node("BatchNormalization", (x, *statistics), {"epsilon": 1e-3})
+    return make.builder.node("BatchNormalization", x, *statistics, epsilon=1e-3)
 
 
 def _unary(make: Maker) -> Value | None:
     x = make.pick()
     op = make.draw(st.sampled_from(["Relu", "Sigmoid", "Neg", "Tanh", "Identity", "HardSigmoid", "Abs"]))
-    return None if x is None else make.builder.node(op, (x,))
+    return None if x is None else make.builder.node(op, x)
 
 
 def _binary(make: Maker) -> Value | None:
@@ -78,7 +78,7 @@ def _binary(make: Maker) -> Value | None:
     if x is None or not others:
         return None
     return make.builder.node(
-        make.draw(st.sampled_from(["Add", "Mul", "Sub", "Max"])), (x, make.draw(st.sampled_from(others)))
+        make.draw(st.sampled_from(["Add", "Mul", "Sub", "Max"])), x, make.draw(st.sampled_from(others))
     )
 
 
@@ -93,7 +93,7 @@ def _constant(make: Maker) -> Value | None:
         shapes.append((x.shape[-1],))
     c = make.weights(*make.draw(st.sampled_from(shapes)), low=0.5)
     operands = (c, x) if make.draw(st.booleans()) else (x, c)
-    return make.builder.node(make.draw(st.sampled_from(["Add", "Mul", "Sub", "Div"])), operands)
+    return make.builder.node(make.draw(st.sampled_from(["Add", "Mul", "Sub", "Div"])), *operands)
 
 
 def _pool(make: Maker) -> Value | None:
@@ -102,16 +102,16 @@ def _pool(make: Maker) -> Value | None:
         return None
     op = make.draw(st.sampled_from(["MaxPool", "AveragePool", "GlobalAveragePool"]))
     if op == "GlobalAveragePool":
-        return make.builder.node(op, (x,))
-    return make.builder.node(op, (x,), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (2, 2)})
+        return make.builder.node(op, x)
+    return make.builder.node(op, x, kernel_shape=(3, 3), pads=(1, 1, 1, 1), strides=(2, 2))
 
 
 def _squeeze_excite(make: Maker) -> Value | None:
     x = make.pick(4)
     if x is None:
         return None
-    gate = make.builder.node("Sigmoid", (make.builder.node("GlobalAveragePool", (x,)),))
-    return make.builder.node("Mul", (x, gate))
+    gate = make.builder.node("Sigmoid", make.builder.node("GlobalAveragePool", x))
+    return make.builder.node("Mul", x, gate)
 
 
 def _concatenation(make: Maker) -> Value | None:
@@ -119,7 +119,7 @@ def _concatenation(make: Maker) -> Value | None:
     others = [v for v in make.values if x is not None and v.type.rank == 4 and _without(v, 1) == _without(x, 1)]
     if x is None or not others:
         return None
-    return make.builder.node("Concat", (x, make.draw(st.sampled_from(others))), {"axis": 1})
+    return make.builder.node("Concat", x, make.draw(st.sampled_from(others)), axis=1)
 
 
 def _without(value: Value, axis: int) -> tuple[Dim, ...]:
@@ -153,7 +153,7 @@ def _matmul(make: Maker) -> Value | None:
     x = make.pick()
     if x is None or x.type.rank < 2 or not isinstance(x.shape[-1], int):
         return None
-    return make.builder.node("MatMul", (x, make.weights(x.shape[-1], 3)))
+    return make.builder.node("MatMul", x, make.weights(x.shape[-1], 3))
 
 
 def _reduction(make: Maker) -> Value | None:
@@ -163,8 +163,8 @@ def _reduction(make: Maker) -> Value | None:
     axis = make.draw(st.integers(0, x.type.rank - 1))
     op = make.draw(st.sampled_from(["ReduceMean", "ReduceMax", "ReduceSum", "Softmax"]))
     if op == "Softmax":
-        return make.builder.node(op, (x,), {"axis": axis})
-    return make.builder.node(op, (x, make.builder.integers([axis])), {"keepdims": make.draw(st.sampled_from([0, 1]))})
+        return make.builder.node(op, x, axis=axis)
+    return make.builder.node(op, x, make.builder.integers(axis), keepdims=make.draw(st.sampled_from([0, 1])))
 
 
 def _slice(make: Maker) -> Value | None:
@@ -180,7 +180,7 @@ def _pad(make: Maker) -> Value | None:
     x = make.pick(4)
     if x is None:
         return None
-    return make.builder.node("Pad", (x, make.builder.integers([0, 0, 1, 0, 0, 0, 0, 2])))
+    return make.builder.node("Pad", x, make.builder.integers(0, 0, 1, 0, 0, 0, 0, 2))
 
 
 STEPS: tuple[Callable[[Maker], Value | None], ...] = (

@@ -39,9 +39,9 @@ def network(branches: list[Branch], channels: int, group: int, stride: int = 1, 
     for branch in branches:
         term = _term(builder, x, branch, group, stride, random)
         op = "Sub" if branch.subtracted and total is not None else "Add"
-        total = term if total is None else builder.node(op, (total, term))
+        total = term if total is None else builder.node(op, total, term)
     assert total is not None
-    y = builder.node("Relu", (total,))
+    y = builder.node("Relu", total)
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 
@@ -52,14 +52,14 @@ def _term(builder: Builder, x: Value, branch: Branch, group: int, stride: int, r
         return x
     if branch.kernel == 0:
         scale = random.standard_normal((channels, 1, 1)).astype(np.float32)
-        return builder.node("Mul", (x, builder.constant(scale)))
+        return builder.node("Mul", x, builder.constant(scale))
     weight = random.standard_normal((channels, channels // group, branch.kernel, branch.kernel)).astype(np.float32)
     inputs = [x, builder.constant(weight)]
     if branch.bias:
         inputs.append(builder.constant(random.standard_normal(channels).astype(np.float32)))
     pad = branch.kernel // 2
     attributes: dict[str, Attribute] = {"group": group, "pads": (pad,) * 4, "strides": (stride, stride)}
-    return builder.node("Conv", inputs, attributes)
+    return builder.write("Conv", inputs, attributes)
 
 
 @pytest.mark.parametrize("group", [1, 2, 4])

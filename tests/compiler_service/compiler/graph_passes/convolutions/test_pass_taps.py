@@ -37,11 +37,11 @@ def convolution(
     group = int(attributes.get("group", 1))
     sides = (outputs, channels // group) if op == "Conv" else (channels, outputs // group)
     weight = builder.constant(random.standard_normal((*sides, *taps)).astype(dtype.numpy), "w")
-    operands = [builder.node("Relu", (x,)), weight]
+    operands = [builder.node("Relu", x), weight]
     if bias:
         operands.append(builder.constant(random.standard_normal(outputs).astype(dtype.numpy), "b"))
     kind: dict[str, Attribute] = {"kernel_shape": taps, **attributes}
-    y = builder.node("Relu", (builder.node(op, operands, kind, name="conv"),))
+    y = builder.node("Relu", builder.write(op, operands, kind, title="conv"))
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 

@@ -29,8 +29,8 @@ def transform(
     along = builder.constant(np.array(axis, np.int64))
     count = () if length is None else (builder.constant(np.array(length, np.int64)),)
     kind = {"inverse": inverse, "onesided": onesided}
-    matrix = builder.node("ingot.FourierMatrix", (x, along, *count), kind)
-    y = builder.node("ingot.Fourier", (x, matrix, along))
+    matrix = builder.write("ingot.FourierMatrix", (x, along, *count), kind)
+    y = builder.node("ingot.Fourier", x, matrix, along)
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 

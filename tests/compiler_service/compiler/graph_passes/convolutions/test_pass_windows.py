@@ -31,7 +31,7 @@ def convolution(
     x = Value("x", TensorType(DType.FLOAT32, shape))
     weight = np.random.default_rng(0).standard_normal((3 * group, channels // group, *kernel)).astype(np.float32)
     builder = Builder.of(Graph("main", (x,), (), ()))
-    y = builder.node("Conv", (x, builder.constant(weight)), attributes)
+    y = builder.write("Conv", (x, builder.constant(weight)), attributes)
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 
@@ -172,7 +172,7 @@ def transposed(
     random = np.random.default_rng(0)
     weight, bias = (random.standard_normal(s).astype(np.float32) for s in ((channels, 3, *kernel), (3 * group,)))
     builder = Builder.of(Graph("main", (x,), (), ()))
-    y = builder.node("ConvTranspose", (x, builder.constant(weight), builder.constant(bias)), attributes)
+    y = builder.write("ConvTranspose", (x, builder.constant(weight), builder.constant(bias)), attributes)
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 

@@ -310,7 +310,7 @@ def test_short_runs_stay_apart() -> None:
 
 def _anchored(make: Builder, value: Value, axis: int) -> Value:
     """``value`` through a reduction, so that it is made by a kernel of its own."""
-    return make.node("Softmax", (value,), {"axis": axis})
+    return make.node("Softmax", value, axis=axis)
 
 
 @st.composite
@@ -336,18 +336,18 @@ def concatenations(draw: st.DrawFn) -> Graph:
         if kind == "softmax":
             values.append(_anchored(make, source, axis))
         elif kind == "neg":
-            values.append(make.node("Neg", (source,)))
+            values.append(make.node("Neg", source))
         elif kind == "slice" and isinstance(source.shape[2], int) and source.shape[2] > 1:
             values.append(make.slice(source, 2, draw(st.integers(0, 1)), source.shape[2]))
         elif kind == "view":
             values.append(
-                make.node("Relu", (make.reshape(source, (source.shape[0], source.shape[1], 1, source.shape[2])),))
+                make.node("Relu", make.reshape(source, (source.shape[0], source.shape[1], 1, source.shape[2])))
             )
             values.append(make.reshape(values.pop(), source.shape))
         elif kind == "concat":
             others = [v for v in values if _without(v, axis) == _without(source, axis)]
             chosen = draw(st.lists(st.sampled_from(others), min_size=1, max_size=4))
-            joined = make.node("Concat", (source, *chosen), {"axis": axis})
+            joined = make.node("Concat", source, *chosen, axis=axis)
             if all(not isinstance(d, int) or d <= 64 for d in joined.shape):
                 values.append(joined)
     outputs = draw(st.lists(st.sampled_from(values), max_size=2))

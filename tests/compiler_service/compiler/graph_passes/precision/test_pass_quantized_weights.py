@@ -38,10 +38,8 @@ def quantized(
     axis = 0 if block else 1
     if turned:
         arrays, axis = [np.ascontiguousarray(a.T) for a in arrays], 1 - axis
-    weight = builder.node(
-        "DequantizeLinear", [builder.constant(a) for a in arrays], {"axis": axis, "block_size": block}
-    )
-    y = builder.node("MatMul", (x, builder.transpose(weight, (1, 0)) if turned else weight))
+    weight = builder.node("DequantizeLinear", *[builder.constant(a) for a in arrays], axis=axis, block_size=block)
+    y = builder.node("MatMul", x, builder.transpose(weight, (1, 0)) if turned else weight)
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 

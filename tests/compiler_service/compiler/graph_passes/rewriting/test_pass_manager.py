@@ -201,7 +201,7 @@ def test_weights_stored_as_halves_are_not_folded_back() -> None:
 
 
 def test_rules_that_never_rest_are_reported() -> None:
-    forever = rule("Relu", lambda node, site: site.node("Relu", node.inputs))
+    forever = rule("Relu", lambda node, site: site.node("Relu", *node.inputs))
     with pytest.raises(IngotError, match="do not come to rest"):
         rewrite(graph(TEXT), [forever])
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.frontend.importing.inference import KnownValues
-from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import operand
 from compiler_service.compiler.reference import interpret
@@ -31,7 +30,7 @@ def test_all_agree(dtype: DType, size: int) -> None:
     array = np.zeros(size, dtype.numpy)
     value = Value("x", TensorType(dtype, (size,)))
     expected = may_be_known(dtype, size)
-    imported = KnownValues(FrontendLimits())
+    imported = KnownValues()
     imported.add_constant(value, array)
     assert (imported.get(value) is not None) is expected
     assert (value in known_values(Graph("g", (), (value,), (), {value: array}))) is expected
