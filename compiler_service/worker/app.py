@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from celery import Celery, bootsteps
+from kombu.exceptions import OperationalError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
@@ -63,7 +66,7 @@ def make_app(settings: Settings) -> Any:
 
 
 class CeleryQueue:
-    """Sends a message for each stage that waits."""
+    """Sends a message for each stage that waits. Whatever it is asked raises RedisError where the broker is away."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
@@ -71,19 +74,28 @@ class CeleryQueue:
     def send(self, stage: JobStage, job: str, target: int, kind: str = "") -> None:
         arguments = (job,) if target == WHOLE_JOB else (job, target)
         queue = queue_name(LINES[stage], kind)
-        with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
+        with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}), _as_redis_says():
             self._app.signature(task_name(stage), args=arguments, immutable=True).apply_async(queue=queue)
 
     def waiting(self, kinds: Collection[str]) -> Mapping[Addressed, Sequence[Member]]:
         """Read where Redis keeps them, one list for each priority: the broker has no question for it."""
         found: dict[Addressed, Sequence[Member]] = {}
         asked = [(line, "") for line in QUEUES] + [(LINES[JobStage.VERIFY], kind) for kind in kinds]
-        with self._app.connection_for_read() as connection, connection.channel() as channel:
+        with _as_redis_says(), self._app.connection_for_read() as connection, connection.channel() as channel:
             for line, kind in asked:
                 lists = [channel._q_for_pri(queue_name(line, kind), priority) for priority in channel.priority_steps]
                 texts = [text for name in lists for text in channel.client.lrange(name, 0, -1)]
                 found[line, kind] = tuple(filter(None, map(_addressee, texts)))
         return found
+
+
+@contextmanager
+def _as_redis_says() -> Iterator[None]:
+    """A broker that is away is a Redis that is away: kombu has another name for it when it connects than when it is connected."""
+    try:
+        yield
+    except OperationalError as error:
+        raise RedisConnectionError(str(error)) from error
 
 
 def _addressee(text: bytes) -> tuple[str, int] | None:

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from kombu import transport
+from redis.exceptions import RedisError
 
+from compiler_service.api.answers import typed
 from compiler_service.jobs.records import JobStage
 from compiler_service.settings import Settings
 from compiler_service.worker.app import CeleryQueue, make_app
 from compiler_service.worker.consuming import MOST_SILENT_SECONDS
 from compiler_service.worker.transport import MOST_PAUSE_SECONDS, install
+from shared_ir.errors import ErrorCode
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from tests.services.installation import installation, wait_until
 from tests.services.redis_server import OwnRedis
@@ -56,6 +60,17 @@ def test_a_message_whose_end_redis_was_not_told_takes_no_place(tmp_path: Path, m
         with pytest.raises(channel.connection_errors):
             message.ack()
         assert channel.qos.can_consume()
+
+
+@pytest.mark.parametrize("asked", [lambda q: q.send(JobStage.INGEST, "j1", -1), lambda q: q.waiting(())])
+def test_a_broker_that_cannot_be_reached_is_a_redis_that_is_away(
+    tmp_path: Path, asked: Callable[[CeleryQueue], object]
+) -> None:
+    """Not a fault of ours: who asks is told to try again."""
+    queue = CeleryQueue(make_app(Settings(redis_url=f"redis+socket://{tmp_path}/nowhere.sock")))
+    with pytest.raises(RedisError) as caught:
+        asked(queue)
+    assert typed(caught.value).code is ErrorCode.UNAVAILABLE
 
 
 def test_a_worker_whose_only_slot_was_taken_goes_on_when_redis_is_back(tmp_path: Path) -> None:
