@@ -25,6 +25,9 @@ from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
+from runtime_service.processes.lending import Borrower
+from runtime_service.processes.parent import Parent
+from runtime_service.processes.told import Told
 from runtime_service.settings import Settings, variable
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
@@ -33,6 +36,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.listening import address_of
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
@@ -41,6 +45,7 @@ from shared_ir.service_kit.tls import tls_files
 from shared_ir.service_kit.unix_sockets import UNIX
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
+from shared_ir.storage.sealed import borrow_from
 from shared_ir.storage.store import open_store
 from shared_ir.versions import VERSION
 
@@ -49,16 +54,20 @@ _MOST_OBSERVERS = 64
 """Connections of the ports for metrics and control, each."""
 _SECONDS_TO_STOP = 1.0
 """What runs may take to end once they are stopped, and what is waited for a model that is being loaded."""
+_ONE_OF_SEVERAL = (sys.executable, "-m", "runtime_service.server", "--process")
 
 
 class RuntimeServer:
     """Everything that serves models from ``source``; addresses are bound when it is made."""
 
     @at_start
-    def __init__(self, settings: Settings, source: VersionSource) -> None:
+    def __init__(self, settings: Settings, source: VersionSource, told: Told | None = None) -> None:
+        """``told``: what makes it one of several processes; ``settings`` are its own."""
         if settings.address_file:
             require_place(Path(settings.address_file), variable("address_file"))
         self.settings = settings
+        self._told = told
+        self._sockets = {} if told is None else told.sockets
         self.is_loading = False
         """Whether a model was still being loaded when the server was through."""
         self._grpc: GrpcServer | None = None
@@ -69,6 +78,8 @@ class RuntimeServer:
             registry, ModelLoader(source, settings, self.metrics), self.metrics, self._publish_readiness
         )
         self.follower.configure(settings.model_settings())
+        is_whole = told is None  # what one process is asked to change would be so for some connections alone
+        has_admin = is_whole and bool(settings.control_address or settings.token)
         self.dataplane = DataPlane(
             registry,
             self.follower,
@@ -76,21 +87,21 @@ class RuntimeServer:
             self.metrics,
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
-            has_admin=bool(settings.control_address or settings.token),
+            has_admin=has_admin,
             has_access_log=settings.access_log,
             shared_memory=SharedMemory(settings.shared_memory, settings.max_request_bytes),
             ready_rule=settings.ready_rule(),
         )
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         room = Room(settings.bytes_in_flight)
-        controls = not settings.control_address
+        controls = is_whole and not settings.control_address
         hosts, admin = Hosts.parse(settings.hosts, variable("hosts")), controls and bool(settings.token)
         access = Access(settings.token, hosts, settings.max_request_bytes, controls, admin)
         self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
                 self.dataplane,
-                settings.grpc_address,
+                self._sockets.get("grpc", settings.grpc_address),
                 max_in_flight=settings.max_in_flight,
                 max_request_bytes=settings.max_request_bytes,
                 room=room,
@@ -108,8 +119,9 @@ class RuntimeServer:
         found = {}
         if settings.http_address:
             limits = HttpLimits(max_connections=2 * settings.max_in_flight)
-            application = RestApplication(self.dataplane, scrape, access)
-            found["http"] = HttpServer(application, settings.http_address, limits, context, room)
+            application = RestApplication(self.dataplane, self._told.scrape_all if self._told else scrape, access)
+            place = self._sockets.get("http", settings.http_address)
+            found["http"] = HttpServer(application, place, limits, context, room)
         few = HttpLimits(max_connections=_MOST_OBSERVERS)
         if settings.metrics_address:
             metrics = observed(self.dataplane, scrape, access.hosts)
@@ -124,9 +136,9 @@ class RuntimeServer:
     def addresses(self) -> dict[str, str]:
         """``host:port`` in use for ``grpc``, ``http``, ``metrics`` and ``control``, as far as they are turned on."""
         configured = {name: getattr(self.settings, f"{name}_address") for name in self._http}
-        found = {name: _with_port(configured[name], server.port) for name, server in self._http.items()}
+        found = {name: address_of(configured[name], server.port) for name, server in self._http.items()}
         if self._grpc is not None:
-            found["grpc"] = _with_port(self.settings.grpc_address, self._grpc.port)
+            found["grpc"] = address_of(self.settings.grpc_address, self._grpc.port)
         return found
 
     def start(self) -> None:
@@ -233,29 +245,38 @@ def _trust(settings: Settings) -> TrustFolder:
     return trust
 
 
-def _with_port(address: str, port: int) -> str:
-    return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
-
-
 def main(*, is_whole: bool = False) -> int:
     """Exit status 2 when a setting is wrong, with one sentence on standard error. ``is_whole`` as in
     :func:`shared_ir.service_kit.telemetry.log.start_log`.
     """
-    argparse.ArgumentParser(
+    parser = argparse.ArgumentParser(
         prog="python -m runtime_service.server",
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
-    ).parse_args()
+    )
+    parser.add_argument("--process", type=int, help=argparse.SUPPRESS)  # how a Parent starts the others
+    channel = parser.parse_args().process
     prepare_process()
     try:
         start_log("runtime", is_whole=is_whole)
         start_tracing("runtime")
         settings = Settings.from_environment(os.environ)
-        server = RuntimeServer(settings, version_source(settings))
+        if channel is None and settings.processes > 1:
+            return Parent(settings, _ONE_OF_SEVERAL).run()
+        server = _one_of_several(settings, channel) if channel else RuntimeServer(settings, version_source(settings))
     except IngotError as error:
         say_why_not(error)
         return 2
     serve(server)
     return 0
+
+
+def _one_of_several(settings: Settings, channel: int) -> RuntimeServer:
+    told = Told.receive(channel)
+    borrow_from(Borrower(told.channel).read)
+    own = told.settings(settings)
+    server = RuntimeServer(own, version_source(own), told)
+    told.end_with_parent()
+    return server
 
 
 if __name__ == "__main__":

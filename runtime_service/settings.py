@@ -35,6 +35,7 @@ SHARED = ("store_url", "home", "trust", "triton_metrics")
 """Fields whose variables have no ``RUNTIME_`` in their name: other services read them too, or there is no other that could mean it."""
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 _BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes", "cache_bytes")
+_MOST_PROCESSES = 256
 _SECRETS = ("token", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
 
@@ -117,6 +118,10 @@ class Settings:
     request for their model. 0: no limit."""
     cores: int = 0
     """Cores to use; 0 takes the smaller of the affinity mask and the container's CPU quota."""
+    processes: int = 1
+    """Processes that serve together behind the same addresses, each with its part of the cores and of the bytes in flight; weights are in
+    memory once. For many small requests, which one interpreter answers slower than the models compute. A connection stays
+    with one process, and what is said per model (queues, batches, requests in flight) is so per process."""
     drain_delay: float = 0.0
     """Seconds to keep serving after SIGTERM while not ready any more, for load balancers to notice."""
     drain_timeout: float = 30.0
@@ -161,6 +166,7 @@ class Settings:
             )
         require_whole_tls(self, variable)
         self._check_ranges()
+        self._check_processes()
         if not (self.grpc_address or self.http_address):
             expected = f"an address there, or in {variable('http_address')}"
             raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
@@ -174,7 +180,8 @@ class Settings:
         self.ready_rule()
 
     def _check_ranges(self) -> None:
-        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes"), variable)
+        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "processes"), variable)
+        require_at_most(self, _MOST_PROCESSES, ("processes",), variable)
         counts = (
             "max_batch_size",
             "max_queue_delay_microseconds",
@@ -208,6 +215,15 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    def _check_processes(self) -> None:
+        """Of several, a call reaches one: what is changed by calls would be so for some connections alone."""
+        changed = [name for name in ("control_address", "shared_memory") if getattr(self, name)]
+        if self.model_control == "explicit":
+            changed.append("model_control")
+        if self.processes > 1 and changed:
+            expected = f"1 where {variable(changed[0])} is {getattr(self, changed[0])!r}"
+            raise _invalid("processes", expected, f"{self.processes}: a call would reach one of them alone")
 
     def _check_shared_memory(self) -> None:
         given = self.shared_memory.removeprefix("/")

@@ -18,6 +18,7 @@ from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import HEADER, SingleToken
 from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.listening import Sockets
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
@@ -43,7 +44,7 @@ class GrpcServer:
     def __init__(
         self,
         dataplane: DataPlane,
-        address: str,
+        address: str | Sockets,
         *,
         max_in_flight: int,
         max_request_bytes: int,

@@ -4,24 +4,29 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
+from typing import TypeAlias
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.settings import MOST_PORT
 from shared_ir.service_kit.unix_sockets import UNIX, for_this_user, vacated
 
 _QUEUED = 512
+Sockets: TypeAlias = tuple[socket.socket, ...]
 
 
 class CannotListen(IngotError):
     """An address cannot be used."""
 
 
-def listening(address: str, protocol: str) -> tuple[socket.socket, ...]:
-    """Sockets at every address that ``address`` means, with one port; ``protocol`` is what they are for.
+def listening(address: str | Sockets, protocol: str) -> Sockets:
+    """Sockets at every address that ``address`` means, with one port; ``protocol`` is what they are for. Those that listen already,
+    as another process has made them, are taken as they are.
 
     Raises:
         CannotListen: INVALID_ARGUMENT.
     """
+    if not isinstance(address, str):
+        return address
     try:
         if address.startswith(UNIX):
             return (_at_path(vacated(address)),)
@@ -37,13 +42,18 @@ def listening(address: str, protocol: str) -> tuple[socket.socket, ...]:
         ) from error
 
 
-def port_of(sockets: tuple[socket.socket, ...]) -> int:
+def port_of(sockets: Sockets) -> int:
     """Of the first one; 0 in a folder."""
     name = sockets[0].getsockname()
     return int(name[1]) if isinstance(name, tuple) else 0
 
 
-def _at_host(host: str, port: int) -> tuple[socket.socket, ...]:
+def address_of(address: str, port: int) -> str:
+    """``address`` with the ``port`` in use."""
+    return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
+
+
+def _at_host(host: str, port: int) -> Sockets:
     if not 0 <= port <= MOST_PORT:  # the resolver would take the rest of it
         raise ValueError(f"{port} is no port")
     found: list[socket.socket] = []

@@ -23,7 +23,7 @@ from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import Phase
 from shared_ir.service_kit.http_message import Application, HttpResponse
 from shared_ir.service_kit.lanes import Threads
-from shared_ir.service_kit.listening import listening, port_of
+from shared_ir.service_kit.listening import Sockets, listening, port_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.status import internal
 
@@ -44,7 +44,7 @@ class HttpServer:
     def __init__(
         self,
         application: Application,
-        address: str,
+        address: str | Sockets,
         limits: HttpLimits,
         context: ssl.SSLContext | None = None,
         room: Room | None = None,

@@ -25,7 +25,7 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 from shared_ir.service_kit.event_loop import EventLoop
 from shared_ir.service_kit.handler import refusing
 from shared_ir.service_kit.lanes import Call, Lane, Stage, name_of
-from shared_ir.service_kit.listening import listening, port_of
+from shared_ir.service_kit.listening import Sockets, listening, port_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Room
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
@@ -107,7 +107,7 @@ class RpcServer:
 
     # ---- life
 
-    def bind(self, address: str, tls: TlsFiles | None = None) -> int:
+    def bind(self, address: str | Sockets, tls: TlsFiles | None = None) -> int:
         """Listen at ``address``; returns the port. Raises IngotError INVALID_ARGUMENT: it, or a file of ``tls``, cannot be used."""
         context = None
         if tls is not None:

@@ -39,6 +39,11 @@ class Descriptors:
         self._kept = os.fdopen(kept, "w", buffering=1, errors="backslashreplace")
         return self._kept
 
+    @property
+    def before(self) -> int:
+        """Standard error as it was: for programs that this process starts, and that write JSON of their own."""
+        return 2 if self._kept is None else self._kept.fileno()
+
     def give_back(self) -> None:
         """Standard output and error are standard error as it was: for a program that takes the place of this one."""
         if self._kept is None or self._wrapper is None:

@@ -1,0 +1,155 @@
+"""Several processes that serve the same models behind the same addresses: one starts the others, and serves nothing itself.
+
+The addresses are bound here, and all processes accept from the same sockets: who is idle is quicker, what waits to be accepted is
+not lost with a process that ends, and port 0 and sockets in folders need no second way. (With a socket of its own for each process,
+``SO_REUSEPORT``, the kernel deals connections out by a hash of the client's address, whoever is busy.)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from runtime_service.processes.lending import Lender
+from runtime_service.processes.observing import AllObserved
+from runtime_service.processes.told import ALL, Told
+from runtime_service.settings import Settings, variable
+from shared_ir.service_kit.http1.limits import HttpLimits
+from shared_ir.service_kit.http1.server import HttpServer
+from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.listening import address_of, listening, port_of
+from shared_ir.service_kit.starting import at_start, require_place
+from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS
+from shared_ir.service_kit.unix_sockets import UNIX
+from shared_ir.signals import StopSignals
+from shared_ir.storage.files import write_atomically
+
+_LOG = logging.getLogger(__name__)
+_MOST_OBSERVERS = 64
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
+"""Before a process that has ended is started anew: longer each time, until one has lived as long as the longest."""
+_WRONG_SETTINGS = 2
+"""The status with which a service ends that cannot start."""
+
+
+@dataclass
+class _Serving:
+    process: subprocess.Popen[bytes]
+    started: float
+
+
+class Parent:
+    """Everything is bound when it is made; :meth:`run` starts the processes."""
+
+    @at_start
+    def __init__(self, settings: Settings, command: Sequence[str]) -> None:
+        """``command`` starts a process, with the descriptor of a socket behind it, from which it is :class:`Told` the rest."""
+        if settings.address_file:
+            require_place(Path(settings.address_file), variable("address_file"))
+        self._settings = settings
+        self._command = command
+        self._lender = Lender()
+        self._lock = threading.Lock()
+        self._serving: dict[int, _Serving] = {}
+        self._stopping = threading.Event()
+        self._statuses: list[int] = []
+        self._folder = Path(tempfile.mkdtemp(prefix="ingot-runtime-"))  # for this user alone
+        served = {"grpc": settings.grpc_address, "http": settings.http_address}
+        self._sockets = {name: listening(address, name) for name, address in served.items() if address}
+        self.addresses = {name: address_of(served[name], port_of(sockets)) for name, sockets in self._sockets.items()}
+        hosts = Hosts.parse(settings.hosts, variable("hosts"))
+        pages = AllObserved(self._folder, settings.processes, hosts)
+        limits = HttpLimits(max_connections=_MOST_OBSERVERS)
+        self._observed = [HttpServer(pages, f"{UNIX}{self._folder / ALL}", limits)]
+        if settings.metrics_address:
+            self._observed.append(HttpServer(pages, settings.metrics_address, limits))
+            self.addresses["metrics"] = address_of(settings.metrics_address, self._observed[-1].port)
+
+    def run(self) -> int:
+        """Until SIGTERM or SIGINT, which the processes get too; 1 when one of them left requests unfinished, 2 when they cannot start."""
+        signals = StopSignals()
+        for server in self._observed:
+            server.start()
+        numbers = range(self._settings.processes)
+        keepers = [threading.Thread(target=self._keep, args=(number,), daemon=True) for number in numbers]
+        for keeper in keepers:
+            keeper.start()
+        if self._settings.address_file:
+            write_atomically(Path(self._settings.address_file), json.dumps(self.addresses).encode())
+        listed = ", ".join(f"{name} on {at}" for name, at in sorted(self.addresses.items()))
+        _LOG.info("serving %s with %d processes", listed, len(keepers))
+        threading.Thread(target=self._forward, args=(signals,), name="signals", daemon=True).start()
+        for keeper in keepers:
+            keeper.join()
+        for server in self._observed:
+            server.stop(0.0)
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return max(self._statuses, default=0)
+
+    def _forward(self, signals: StopSignals) -> None:
+        while True:
+            number = signals.wait()
+            _LOG.info("received %s, draining", number.name)
+            self._stop(number)
+
+    def _stop(self, number: int) -> None:
+        with self._lock:
+            self._stopping.set()
+            for serving in self._serving.values():
+                serving.process.send_signal(number)
+
+    # ---- one process each
+
+    def _keep(self, number: int) -> None:
+        """See to it that a process runs, until all stop."""
+        pause = _FIRST_PAUSE_SECONDS
+        while (serving := self._start(number)) is not None:
+            status = serving.process.wait()
+            if self._stopping.is_set():
+                self._statuses.append(1 if status < 0 else status)
+                return
+            if status == _WRONG_SETTINGS:  # it has said why, and will again
+                self._statuses.append(status)
+                self._stop(signal.SIGTERM)
+                return
+            lived = time.monotonic() - serving.started
+            pause = _FIRST_PAUSE_SECONDS if lived > _LONGEST_PAUSE_SECONDS else min(2 * pause, _LONGEST_PAUSE_SECONDS)
+            _LOG.error(
+                "the serving process %d has ended with status %d; it starts anew in %.1f s", number, status, pause
+            )
+            self._stopping.wait(pause)
+
+    def _start(self, number: int) -> _Serving | None:
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        with self._lock, theirs:
+            if self._stopping.is_set():
+                ours.close()
+                return None
+            command = [*self._command, str(theirs.fileno())]
+            # a group of its own: Ctrl-C comes from here, once
+            log = DESCRIPTORS.before
+            process = subprocess.Popen(
+                command, pass_fds=[theirs.fileno()], start_new_session=True, stdout=log, stderr=log
+            )
+            self._serving[number] = serving = _Serving(process, time.monotonic())
+        threading.Thread(target=self._serve, args=(ours, number), name="lender", daemon=True).start()
+        return serving
+
+    def _serve(self, channel: socket.socket, number: int) -> None:
+        with channel:
+            try:
+                Told(number, self._settings.processes, self._folder, self._sockets, channel).send()
+            except OSError as error:  # it has ended
+                _LOG.debug("the process %d was not reached: %s", number, error)
+            else:
+                self._lender.serve(channel, number)
