@@ -23,6 +23,7 @@ from shared_ir.artifact.signature import local_keys
 from shared_ir.storage.store import open_store
 
 INGOT, MLSERVER, TRITON = "ingot", "mlserver", "triton"
+INGOT_TWO = "ingot-2-processes"
 MLSERVER_VERSION, PYTRITON_VERSION = "1.7.1", "0.7.0"
 _ROOT = Path(__file__).parents[2]
 
@@ -59,8 +60,8 @@ instance_group [{{ kind: KIND_CPU count: 1 }}]
 """
 
 
-def prepare_ingot(folder: Path, environments: Path) -> Start:
-    """The runtime service of this checkout, with the default of every setting."""
+def prepare_ingot(folder: Path, environments: Path, name: str = INGOT, **beside: str) -> Start:
+    """The runtime service of this checkout, with the default of every setting but those ``beside``."""
     home = folder / "home"
     key, trust = local_keys(home)
     repository = ArtifactRepository(open_store(str(home / "store")), trust, key)
@@ -69,11 +70,16 @@ def prepare_ingot(folder: Path, environments: Path) -> Start:
     repository.publish(MODEL, [artifact.manifest.key], labels=["stable"])
     grpc, http, metrics = _addresses(3)
     settings = {"HOME": str(home), "RUNTIME_MODELS": MODEL, "RUNTIME_GRPC_ADDRESS": grpc}
-    settings |= {"RUNTIME_HTTP_ADDRESS": http, "RUNTIME_METRICS_ADDRESS": metrics}
+    settings |= {"RUNTIME_HTTP_ADDRESS": http, "RUNTIME_METRICS_ADDRESS": metrics, **beside}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("INGOT_")}
     variables = clean | {f"INGOT_{name}": value for name, value in settings.items()} | {"PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-m", "runtime_service.server"]
-    return Start(INGOT, command, folder, variables, {GRPC: grpc, BINARY: http, JSON: http}, http)
+    return Start(name, command, folder, variables, {GRPC: grpc, BINARY: http, JSON: http}, http)
+
+
+def prepare_two(folder: Path, environments: Path) -> Start:
+    """The same as two processes."""
+    return prepare_ingot(folder, environments, INGOT_TWO, RUNTIME_PROCESSES="2")
 
 
 def prepare_mlserver(folder: Path, environments: Path) -> Start:
@@ -122,6 +128,7 @@ def prepare_triton(folder: Path, environments: Path) -> Start:
 
 PREPARE: dict[str, Callable[[Path, Path], Start]] = {
     INGOT: prepare_ingot,
+    INGOT_TWO: prepare_two,
     MLSERVER: prepare_mlserver,
     TRITON: prepare_triton,
 }

@@ -39,7 +39,7 @@ class Start:
 
 
 class ServerProcess:
-    """One that runs, in a group of processes of its own."""
+    """One that runs, in a session of its own, or several below it."""
 
     def __init__(self, start: Start) -> None:
         self.name, self.kinds = start.name, tuple(start.kinds)
@@ -84,6 +84,7 @@ class ServerProcess:
     def stop(self) -> None:
         self._signal(signal.SIGCONT)
         members = tree(self._child.pid)
+        sessions = {self._child.pid, *members}
         self._child.terminate()
         try:
             self._child.wait(10)
@@ -92,12 +93,13 @@ class ServerProcess:
             self._child.wait()
         for process in members:
             with suppress(ProcessLookupError):
-                if os.getpgid(process) == self._child.pid:
+                if os.getsid(process) in sessions:  # else its number is another's by now
                     os.kill(process, signal.SIGKILL)
 
     def _signal(self, number: signal.Signals) -> None:
-        with suppress(ProcessLookupError):
-            os.killpg(self._child.pid, number)
+        for process in tree(self._child.pid):
+            with suppress(ProcessLookupError):
+                os.kill(process, number)
 
     def _wait(self, ready: str) -> None:
         end = time.monotonic() + _START_SECONDS
