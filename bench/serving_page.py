@@ -19,8 +19,9 @@ _HOW = """\
 Written by `python -m bench.serving`: the identity of FP32[1, 16], whose arithmetic is nothing, so that what is left is the service. The
 same clients ask each server on this machine, and each client asks again when it has its answer. The servers take turns, each standing
 still while it is not its turn; numbers are medians over the rounds, with half the distance between the quartiles. `CPU us` is what all
-processes of the server spent for one request; `ingot-2-processes` is Ingot with `INGOT_RUNTIME_PROCESSES=2`. Clients and server share the cores, so requests per second are those of both. MLServer
-answers no binary data over HTTP; Triton runs the model in its Python backend, the only one that nvidia-pytriton brings."""
+processes of the server spent for one request; `ingot-2-processes` is Ingot with `INGOT_RUNTIME_PROCESSES=2`. Clients and server
+share the cores, so requests per second are those of both. MLServer answers no
+binary data over HTTP; Triton runs the model in its Python backend, the only one that nvidia-pytriton brings."""
 
 
 @dataclass(frozen=True)
