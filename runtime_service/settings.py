@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -221,6 +222,8 @@ class Settings:
         changed = [name for name in ("control_address", "shared_memory") if getattr(self, name)]
         if self.model_control == "explicit":
             changed.append("model_control")
+        if self.processes > 1 and not hasattr(os, "memfd_create"):
+            raise _invalid("processes", "1 on this system, which has no memory that can be sealed", str(self.processes))
         if self.processes > 1 and changed:
             expected = f"1 where {variable(changed[0])} is {getattr(self, changed[0])!r}"
             raise _invalid("processes", expected, f"{self.processes}: a call would reach one of them alone")

@@ -18,6 +18,7 @@ import threading
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 
 from runtime_service.processes.lending import Lender
@@ -31,7 +32,7 @@ from shared_ir.service_kit.listening import address_of, listening, port_of
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS
 from shared_ir.service_kit.unix_sockets import UNIX
-from shared_ir.signals import StopSignals
+from shared_ir.signals import STOP_SIGNALS, StopSignals
 from shared_ir.storage.files import write_atomically
 
 _LOG = logging.getLogger(__name__)
@@ -105,6 +106,8 @@ class Parent:
     def _stop(self, number: int) -> None:
         with self._lock:
             self._stopping.set()
+            for listener in chain.from_iterable(self._sockets.values()):
+                listener.close()  # else clients would wait for who accepts no more, until the last process has drained
             for serving in self._serving.values():
                 serving.process.send_signal(number)
 
@@ -116,7 +119,8 @@ class Parent:
         while (serving := self._start(number)) is not None:
             status = serving.process.wait()
             if self._stopping.is_set():
-                self._statuses.append(1 if status < 0 else status)
+                # NOTE: a stop signal ends a process that does not serve yet; one that does minds it
+                self._statuses.append(0 if -status in STOP_SIGNALS else int(status != 0))
                 return
             if status == _WRONG_SETTINGS:  # it has said why, and will again
                 self._statuses.append(status)
@@ -136,8 +140,8 @@ class Parent:
                 ours.close()
                 return None
             command = [*self._command, str(theirs.fileno())]
-            # a group of its own: Ctrl-C comes from here, once
             log = DESCRIPTORS.before
+            # NOTE: a session of its own, so that Ctrl-C comes from here, and once
             process = subprocess.Popen(
                 command, pass_fds=[theirs.fileno()], start_new_session=True, stdout=log, stderr=log
             )

@@ -50,10 +50,12 @@ class Told:
 
     @classmethod
     def receive(cls, descriptor: int) -> Self:
-        """What was sent by :meth:`send` over the socket that ``descriptor`` is the other end of."""
+        """What was sent by :meth:`send` over the socket that ``descriptor`` is the other end of. Raises IngotError UNAVAILABLE."""
         channel = socket.socket(fileno=descriptor)
         os.set_inheritable(descriptor, False)
         packet, descriptors, _, _ = socket.recv_fds(channel, _MOST_PACKET, _MOST_SOCKETS)
+        if not packet:
+            raise IngotError(ErrorCode.UNAVAILABLE, "the process that has started this one has ended")
         told = json.loads(packet)
         taken = iter(descriptors)
         sockets = {

@@ -174,6 +174,18 @@ def test_sigterm_drains_all_and_leaves_nothing(several: Several) -> None:
 
 
 @pytest.mark.services
+def test_a_stop_while_they_start_is_no_failure(installation: Path, tmp_path: Path) -> None:
+    made = Several(installation, tmp_path)
+    try:
+        wait_until(lambda: len(made.serving()) == 3, 30)
+        made.process.send_signal(signal.SIGTERM)
+        assert made.process.wait(60) == 0
+        assert "Traceback" not in made.log.read_text()
+    finally:
+        made.end()
+
+
+@pytest.mark.services
 def test_none_outlives_the_one_that_has_started_it(several: Several) -> None:
     pids = several.serving()
     several.process.kill()
