@@ -68,13 +68,23 @@ def prepare_ingot(folder: Path, environments: Path, name: str = INGOT, **beside:
     artifact = ingot.compile(identity())
     repository.put_artifact(artifact)
     repository.publish(MODEL, [artifact.manifest.key], labels=["stable"])
+    start, _ = _start_ingot(folder, name, RUNTIME_MODELS=MODEL, **beside)
+    return start
+
+
+def start_of_layout(folder: Path) -> tuple[Start, str]:
+    """The runtime service with the model in ``layout``, and the keys in ``home``, of ``folder``; and where its metrics are."""
+    return _start_ingot(folder, INGOT, RUNTIME_MODELS=f"{MODEL}@latest", RUNTIME_LAYOUT=str(folder / "layout"))
+
+
+def _start_ingot(folder: Path, name: str, **settings: str) -> tuple[Start, str]:
     grpc, http, metrics = _addresses(3)
-    settings = {"HOME": str(home), "RUNTIME_MODELS": MODEL, "RUNTIME_GRPC_ADDRESS": grpc}
-    settings |= {"RUNTIME_HTTP_ADDRESS": http, "RUNTIME_METRICS_ADDRESS": metrics, **beside}
+    settings |= {"HOME": str(folder / "home"), "RUNTIME_GRPC_ADDRESS": grpc}
+    settings |= {"RUNTIME_HTTP_ADDRESS": http, "RUNTIME_METRICS_ADDRESS": metrics}
     clean = {name: value for name, value in os.environ.items() if not name.startswith("INGOT_")}
     variables = clean | {f"INGOT_{name}": value for name, value in settings.items()} | {"PYTHONPATH": str(_ROOT)}
     command = [sys.executable, "-m", "runtime_service.server"]
-    return Start(name, command, folder, variables, {GRPC: grpc, BINARY: http, JSON: http}, http)
+    return Start(name, command, folder, variables, {GRPC: grpc, BINARY: http, JSON: http}, http), metrics
 
 
 def prepare_two(folder: Path, environments: Path) -> Start:
