@@ -39,6 +39,7 @@ from compiler_service.compiler.frontend.requirements.defining import Nodes, alig
 from compiler_service.compiler.frontend.requirements.few_elements import of_few_elements
 from compiler_service.compiler.frontend.requirements.operand_checks import check_operands
 from compiler_service.compiler.frontend.requirements.operand_shapes import check_shapes
+from compiler_service.compiler.frontend.requirements.operand_types import check_types
 from compiler_service.compiler.frontend.standard.functions import (
     FunctionCall,
     call_of_local,
@@ -186,6 +187,7 @@ class GraphImporter:
         if schema is not None:
             node = with_defaults(node, schema)
             check_form(node, schema)
+            check_types(node, [b.dtype if isinstance(b, Value) else None for b in map(frame.lookup, node.inputs)])
             node = without_hints(node)
         if node.op == "Constant" and not node.domain:
             array = constant_array(node, self.context)

@@ -21,6 +21,9 @@ from shared_ir.graph.ir import Value
 
 Expansion: TypeAlias = Callable[[Nodes, Sequence[Value | None]], Sequence[Value | None]]
 
+_BEYOND_MEMORY = 1 << 62
+"""Elements that no machine holds."""
+
 
 def expanded(expansion: Expansion) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node."""
@@ -125,15 +128,10 @@ def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     dtype = start.dtype
     wide = DType.INT64 if dtype.is_integer else DType.FLOAT64
     first, last, step = (nodes.node("Cast", v, to=wide) for v in (start, limit, delta))
-    distance = nodes.node("Sub", last, first)
     if dtype.is_integer:
-        steps = nodes.node("Div", distance, step)
-        zero = nodes.scalar(0)
-        signs = [nodes.node("Less", v, zero) for v in (distance, step)]
-        rest = nodes.node("Not", nodes.node("Equal", nodes.node("Mul", steps, step), distance))
-        more = nodes.node("And", rest, nodes.node("Equal", *signs))
-        count = nodes.node("Add", steps, nodes.node("Cast", more, to=DType.INT64))
+        count = _whole_count(nodes, first, last, step)
     else:
+        distance = nodes.node("Sub", last, first)
         count = nodes.node("Cast", nodes.node("Ceil", nodes.node("Div", distance, step)), to=DType.INT64)
     count = nodes.node("Max", nodes.vector(count), nodes.integers(0))
     (number,) = nodes.define(count, f"{nodes.source.outputs[0]}_count")
@@ -143,6 +141,20 @@ def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     begin, each = (nodes.node("Cast", v, to=exact) for v in (start, delta))
     value = nodes.node("Add", begin, nodes.node("Mul", nodes.node("Cast", ordinal, to=exact), each))
     return [nodes.node("Cast", value, to=dtype, output=nodes.source.outputs[0])]
+
+
+def _whole_count(nodes: Nodes, first: Value, last: Value, step: Value) -> Value:
+    """How many numbers there are from ``first`` to before ``last``, scalars of int64: distances and steps are uint64, which holds each of
+    them. What is more than any memory holds is as many as it does not."""
+    forward = nodes.node("Less", nodes.scalar(0), step)
+    there, back = nodes.node("Sub", last, first), nodes.node("Sub", first, last)
+    distance = nodes.node("Cast", nodes.node("Where", forward, there, back), to=DType.UINT64)
+    length = nodes.node("Cast", nodes.node("Where", forward, step, nodes.node("Neg", step)), to=DType.UINT64)
+    moves = nodes.node("Where", forward, nodes.node("Less", first, last), nodes.node("Less", last, first))
+    one = nodes.scalar(1, DType.UINT64)
+    steps = nodes.node("Add", nodes.node("Div", nodes.node("Sub", distance, one), length), one)
+    held = nodes.node("Min", steps, nodes.scalar(_BEYOND_MEMORY, DType.UINT64))
+    return nodes.node("Where", moves, nodes.node("Cast", held, to=DType.INT64), nodes.scalar(0))
 
 
 def _range_handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
@@ -175,7 +187,10 @@ def slice_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
         own = nodes.node("ReduceSum", nodes.node("Mul", chosen, nodes.vector(given)), one, keepdims=0)
         return nodes.node("Add", own, nodes.node("Mul", untouched, default))
 
-    step = per_axis(steps, one)
+    longest = nodes.node(
+        "Max", extents, one
+    )  # of the steps that differ: a longer one, which may wrap, takes one element too
+    step = nodes.node("Max", nodes.node("Min", per_axis(steps, one), longest), nodes.node("Neg", longest))
     forward = nodes.node("Less", zero, step)
     least = nodes.node("Where", forward, zero, nodes.integers(-1))
     most = nodes.node("Where", forward, extents, nodes.node("Sub", extents, one))

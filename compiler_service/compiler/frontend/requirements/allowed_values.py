@@ -65,14 +65,18 @@ _FINITE = Allowed("that are infinite or no number", is_finite=True)
 ALLOWED: Mapping[str, Mapping[int, Allowed]] = MappingProxyType(
     {
         "DFT": {1: _POSITIVE},
+        "MaxRoiPool": {1: _FINITE},
         "MelWeightMatrix": {2: _POSITIVE, 3: _FINITE, 4: _FINITE},
         "NonMaxSuppression": {3: _FRACTION},
         "OneHot": {1: _FINITE},
         "Range": {0: _FINITE, 1: _FINITE, 2: _NOT_ZERO},
+        "Reshape": {1: Allowed("that are below -1", least=-1)},
         "RoiAlign": {1: _FINITE},
         "RotaryEmbedding": {3: _NATURAL},
         "STFT": {1: _POSITIVE, 3: _POSITIVE},
         "Slice": {4: _NOT_ZERO},
+        "ai.onnx.ml.ArrayFeatureExtractor": {1: _NATURAL},
+        "com.microsoft.EmbedLayerNormalization": {0: _NATURAL, 1: _NATURAL, 8: _NATURAL},
         "com.microsoft.RotaryEmbedding": {1: _NATURAL},
     }
 )
@@ -192,6 +196,22 @@ def _wrapped(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute])
         _check(nodes, first, _NATURAL)
 
 
+def _attended(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
+    """How much of each sequence of a cache is no padding: at most all of it."""
+    key, lengths = (*inputs, *(None,) * 7)[1:7:5]
+    if key is None or lengths is None or key.type.rank not in (3, 4):
+        return
+    extent = key.shape[-2]
+    within(nodes, lengths, extent, f"lengths of '{lengths.name}' that are not within 0 and {dim_text(extent)}")
+
+
+def _padded_along(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
+    """Axes of the run are axes of what is padded."""
+    x, axes = (*inputs, *(None,) * 4)[:4:3]
+    if x is not None and axes is not None and nodes.elements(axes) is None:
+        _require_axes(nodes, axes, x.type.rank, x.type.rank)
+
+
 def _sliced(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
     """Axes of the run are axes of what is sliced; those that are known are looked at by the definition."""
     x, _, _, axes = (*inputs, *(None,) * 4)[:4]
@@ -224,8 +244,10 @@ def _require_axes(nodes: Nodes, axes: Value, rank: int, count: int) -> None:
 
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
     {
+        "Attention": _attended,
         "DFT": _transformed,
         "Dropout": _dropped,
+        "Pad": _padded_along,
         "Reshape": _reshaped,
         "STFT": _framed,
         "Slice": _sliced,

@@ -7,6 +7,7 @@ the run; or the run counts the elements that are wrong, and ends with INVALID_AR
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from itertools import combinations
 from types import MappingProxyType
 
@@ -15,6 +16,7 @@ from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.frontend.requirements.normalising import REDUCTIONS
 from compiler_service.compiler.frontend.requirements.padded_axes import padded
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
+from compiler_service.compiler.tensor_expr.refusal import mismatch
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, lift, maximum
 from shared_ir.expr.dim import Dim, as_dim, dim_text, dims_text, product
@@ -99,19 +101,18 @@ def _regions(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[s
 
 
 def _images(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-    """The third operand holds positions in the batch."""
+    """The third operand holds positions in the batch, which are not counted from its end."""
     data, indices = inputs[0], inputs[2]
-    if data is not None:
-        _positions(nodes, indices, data.shape[:1], data)
+    if data is not None and indices is not None:
+        message = f"images beyond the batch of '{data.name}' of extent {dim_text(data.shape[0])}"
+        within(nodes, indices, as_dim(lift(data.shape[0]) - 1), message)
 
 
 def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data: Value) -> None:
-    if (
-        indices is None
-        or not indices.dtype.is_integer
-        or not extents
-        or _are_within(indices, extents, nodes.context.ranges)
-    ):
+    if indices is None or not extents:
+        return
+    _require_integers(nodes, indices)
+    if _are_within(indices, extents, nodes.context.ranges):
         return
     axes = "an axis" if len(extents) == 1 else "axes"
     message = f"positions beyond {axes} of '{data.name}' of extent {dims_text(extents)}"
@@ -252,7 +253,8 @@ def _blocks(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[st
 
 
 def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-    """The indices are row-major positions in the result, whose size the window implies where none is given; that is no smaller."""
+    """The indices are row-major positions in what the windows come from. A size that is given is no smaller, and pads do not count
+    beside it."""
     x, indices = inputs[:2]
     kernel = _integers(attributes, "kernel_shape")
     if x is None or indices is None or not kernel:
@@ -266,13 +268,13 @@ def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[
         for given, least in zip((nodes.elements(inputs[2]) or ())[2:], map(as_dim, whole), strict=False):
             if given is not None and not is_at_least(lift(given) - least, 0):
                 nodes.state(Assumption(as_dim(lift(given) - least), 0, lower=True), "less than the windows come from")
-        return
+        whole = [lift(extent) + low + high for extent, low, high in zip(whole, cut[:rank], cut[rank:], strict=True)]
     size = product([*x.shape[:2], *map(as_dim, whole)])
     within(
         nodes,
         indices,
         as_dim(lift(size) - 1),
-        f"positions of '{indices.name}' beyond the {dim_text(size)} of the result",
+        f"positions of '{indices.name}' beyond the {dim_text(size)} of what the windows come from",
     )
 
 
@@ -300,12 +302,26 @@ def _integers(attributes: Mapping[str, Attribute], name: str) -> tuple[int, ...]
 
 def within(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
     """The run ends with ``message`` unless all elements of ``operand`` are within 0 and ``most``."""
+    _require_integers(nodes, operand)
     found = nodes.context.ranges.of(operand)
     if found is not None and is_at_least(found.least, 0) and is_at_least(most, found.most):
         return
     extent = as_dim(lift(most) + 1)
     count = nodes.node("ingot.CountOutside", _int64(nodes, operand), extents=(extent,), natural=1)
     nodes.require(count, message)
+
+
+def _require_integers(nodes: Nodes, operand: Value) -> None:
+    """Floats have elements that are no positions, and that no count of those outside would find.
+
+    Raises:
+        IngotError: TYPE_MISMATCH.
+    """
+    if not operand.dtype.is_integer:
+        source, received = nodes.source, operand.dtype.value
+        raise replace(
+            mismatch(f"positions of {source.op} are no integers", "an integer type", received), tensor=operand.name
+        )
 
 
 def _int64(nodes: Nodes, value: Value) -> Value:
