@@ -58,9 +58,7 @@ class Probed:
 
     def is_there(self, patience: float) -> bool:
         """Whether it answered in the last ``patience`` seconds, and has not refused since."""
-        return (
-            self.answered is not None and self.refusals < _REFUSALS and time.monotonic() - self.answered < patience
-        )
+        return self.answered is not None and self.refusals < _REFUSALS and time.monotonic() - self.answered < patience
 
 
 class Probes:

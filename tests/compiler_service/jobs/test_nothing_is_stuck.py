@@ -180,12 +180,38 @@ def test_one_order_sent_twice_is_one_job(installation: Installation) -> None:
     settle(process, [first.id])
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("other", [{"priority": 4}, {"timeout": 30.5}, {"timeout": 0.0}])
+def test_an_order_with_more_time_or_another_priority_is_another(
+    installation: Installation, other: dict[str, Any], is_known: bool
+) -> None:
+    process, order = installation.process(), {"priority": 3, "timeout": 30.1}
+    if is_known:
+        process.submit(MODEL, "m")
+        process.work()
+    job = process.submit(MODEL, "m", key="k", **order).id
+    assert process.submit(MODEL, "m", key="k", **order).id == job
+    name = {"timeout": "timeout_seconds"}.get(*other, "priority")
+    with pytest.raises(IngotError, match=f"job {job}, received another {name}\\.") as caught:
+        process.submit(MODEL, "m", key="k", **order | other)
+    assert caught.value.field == "idempotency_key"
+    if not is_known:
+        installation.forget()
+        assert process.submit(MODEL, "m", key="k", **order).id == job  # the store has both
+
+
 def test_a_known_model_ordered_twice_is_one_job(installation: Installation) -> None:
     process = installation.process()
     process.submit(MODEL, "m")
     process.work()
     jobs = {process.submit(MODEL, "m", key="k").id for _ in range(2)}
     assert len(jobs) == 1
+
+
+@pytest.mark.parametrize("label", ["latest", "all"])
+def test_no_job_moves_a_label_that_nobody_may_set(installation: Installation, label: str) -> None:
+    with pytest.raises(IngotError, match="no label may be called"):
+        installation.process().submit(MODEL, "m", labels=("stable", label))
 
 
 @pytest.mark.parametrize("passed", ["", "build"])
