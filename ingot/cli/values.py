@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ingot.cli.usage import UsageError
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import is_within, whole_number
+from shared_ir.usage import UsageError
 
 Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from typing import Any
 
 from shared_ir.errors import IngotError
 
@@ -35,12 +36,14 @@ class Namespace:
         """``error`` about a model that is ``stored`` among all, by the name that it has here."""
         if not self.name or not self.holds(stored):
             return error
-        return replace(error, **{name: self.text(getattr(error, name), stored) for name in ABOUT_MODEL})
+        texts: dict[str, Any] = {name: self.text(getattr(error, name), stored) for name in ABOUT_MODEL}
+        return replace(error, **texts)
 
     def text(self, text: str, stored: str) -> str:
         """``text`` about a model that it holds, which is ``stored`` among all, by the name that it has here."""
         for name in dict.fromkeys((stored, repr(stored)[1:-1])):
             end = r"(?![\w-]|\.\w)" if len(name) <= _MOST_COMPARED else ""
             start = name[:_MOST_COMPARED]
-            text = re.sub(rf"(?<![\w.-]){re.escape(start)}{end}", lambda _, start=start: self.shown(start), text)
+            shown = self.shown(start).replace("\\", r"\\")
+            text = re.sub(rf"(?<![\w.-]){re.escape(start)}{end}", shown, text)
         return text
