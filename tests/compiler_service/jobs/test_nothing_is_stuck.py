@@ -17,9 +17,9 @@ from compiler_service.jobs.names import member
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
+from compiler_service.stages.process import run
 from compiler_service.worker.stages import Outcome
 from shared_ir.errors import ErrorCode, IngotError
-from tests.compiler_service.jobs import mortal
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
 
 pytestmark = [
@@ -172,7 +172,7 @@ def test_a_version_has_all_targets_of_its_job_or_there_is_none(
     installation: Installation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What succeeded is not compiled anew."""
-    built, run = [], mortal.run
+    built = []
 
     def run_or_fail(request: Any, *rest: Any) -> Any:
         if request["stage"] == "build":
@@ -181,7 +181,7 @@ def test_a_version_has_all_targets_of_its_job_or_there_is_none(
                 raise IngotError(ErrorCode.LIMIT_EXCEEDED, "too big")
         return run(request, *rest)
 
-    monkeypatch.setattr(mortal, "run", run_or_fail)
+    monkeypatch.setattr("tests.compiler_service.jobs.mortal.run", run_or_fail)
     process = installation.process()
     job = process.submit(MODEL, "m", ("aws/graviton2", "aws/graviton3", "x86-64-v3"), labels=("stable",)).id
     settle(process, [job])
