@@ -21,11 +21,12 @@ from compiler_service.settings import Settings
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import IngotError
-from shared_ir.printable import printable
+from shared_ir.printable import printable, printable_json
 from shared_ir.registry.collection import Collected, Pins, Rule, collect
 from shared_ir.registry.retention import Outcome, Retention, retain
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.storage.store import open_store
+from shared_ir.usage import UsageError, UsageParser
 
 _HOUR, _DAY = 3600.0, 24 * 3600.0
 
@@ -38,14 +39,19 @@ def open_repository(settings: Settings) -> ArtifactRepository:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = parser().parse_args(arguments)
+    """The exit status: 0 done, 1 refused or not possible, 2 wrong usage. Raises SystemExit for ``--help``."""
+    texts = sys.argv[1:] if arguments is None else list(arguments)
     start_log("housekeeping")
     try:
+        given = parser().parse_args(texts)
         settings = Settings.from_environment()
         answer = given.run(given, settings, open_repository(settings))
     except IngotError as error:
-        say_why_not(error)
-        return 1
+        if "--json" in texts:
+            print(printable_json(json.dumps({"error": error.to_dict()}, ensure_ascii=False)), file=sys.stderr)
+        else:
+            say_why_not(error)
+        return 2 if isinstance(error, UsageError) else 1
     print(json.dumps(answer, indent=2) if given.json else printable(_text(answer)))
     return 0
 
@@ -92,7 +98,7 @@ def _text(answer: Any) -> str:
 
 def parser() -> argparse.ArgumentParser:
     """What may follow ``python -m compiler_service.housekeeping``."""
-    own = argparse.ArgumentParser(
+    own = UsageParser(
         prog="python -m compiler_service.housekeeping",
         description="Keep the store of a compiler service in order. Settings are those of the service (INGOT_*).",
     )

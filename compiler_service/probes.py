@@ -24,23 +24,41 @@ from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 LIVENESS = "liveness"
-"""Name for the health service that is SERVING as long as the process answers; ``redis`` and ``store`` are those alone, every other name
-means that both are there."""
+"""Name for the health service that is SERVING as long as the process answers; ``redis`` and ``store`` are those alone, the empty name
+and that of the service mean that both are there. No other name is known."""
 _EVERY_SECONDS = 1.0
 _REDIS_SECONDS = 2.0
 _PATIENCE = {"redis": 5.0, "store": 15.0}
 """Seconds without an answer after which something is away: a question may be under way for longer than it should."""
+_REFUSALS = 2
+"""In a row, after which something is away, however young its last answer is. One alone may be a connection that was just closed."""
 _FIRST_SECONDS = 1.0
 _PROBED_KEY = "health/probe"
 """Of the store; nothing need be there."""
 
 
 @dataclass
-class _Probed:
+class Probed:
+    """What is asked. ``answered`` is when it did last, in seconds of the monotonic clock; so many ``refusals`` came since."""
+
     ask: Callable[[], object]
     answered: float | None = None
+    refusals: int = 0
     fault: str = "it has not answered yet"
     first: threading.Event = field(default_factory=threading.Event)
+
+    def question(self) -> None:
+        """Ask once."""
+        try:
+            self.ask()
+            self.answered, self.refusals = time.monotonic(), 0
+        except (RedisError, IngotError, OSError) as error:
+            self.refusals, self.fault = self.refusals + 1, str(error)[:300]
+        self.first.set()
+
+    def is_there(self, patience: float) -> bool:
+        """Whether it answered in the last ``patience`` seconds, and has not refused since."""
+        return self.answered is not None and self.refusals < _REFUSALS and time.monotonic() - self.answered < patience
 
 
 class Probes:
@@ -59,7 +77,7 @@ class Probes:
         )
         self._health = health
         self._patience = patience
-        self._probed = {"redis": _Probed(redis.ping), "store": _Probed(lambda: store.size(_PROBED_KEY))}
+        self._probed = {"redis": Probed(redis.ping), "store": Probed(lambda: store.size(_PROBED_KEY))}
         self._up = Gauge(
             "ingot_compiler_up", "1 when what the service needs can be reached.", ("what",), registry=registry
         )
@@ -76,14 +94,9 @@ class Probes:
         self._say()
         threading.Thread(target=self._judge, args=(stopping,), name="probes", daemon=True).start()
 
-    def _ask(self, probed: _Probed, stopping: threading.Event) -> None:
+    def _ask(self, probed: Probed, stopping: threading.Event) -> None:
         while not stopping.is_set():
-            try:
-                probed.ask()
-                probed.answered = time.monotonic()
-            except (RedisError, IngotError, OSError) as error:
-                probed.fault = str(error)[:300]
-            probed.first.set()
+            probed.question()
             stopping.wait(_EVERY_SECONDS)
 
     def _judge(self, stopping: threading.Event) -> None:
@@ -91,9 +104,8 @@ class Probes:
             self._say()
 
     def _say(self) -> None:
-        now = time.monotonic()
         for name, probed in self._probed.items():
-            is_there = probed.answered is not None and now - probed.answered < self._patience[name]
+            is_there = probed.is_there(self._patience[name])
             if self._said.get(name) is not is_there:
                 _LOG.log(
                     logging.INFO if is_there else logging.ERROR,

@@ -24,7 +24,7 @@ _LOOK_BYTES = 64 * 1024
 _MOST_VERSION = 2**63 - 1
 
 Progress = Callable[[str, int, int], None]
-"""Called with the name of the file, bytes sent, bytes in total."""
+"""Called with the name of the file, bytes sent, bytes in total. What it raises ends the upload, and is raised there."""
 
 
 def no_progress(name: str, sent: int, total: int) -> None:
@@ -84,6 +84,14 @@ class Upload:
             return Outline()
 
 
+class ProgressError(Exception):
+    """Carries what a :data:`Progress` raised past all that would take it for an error of files or of the service."""
+
+    def __init__(self, own: BaseException) -> None:
+        super().__init__(str(own))
+        self.own = own
+
+
 class Advance:
     """Of one upload: going farther than ever before is an answer of the service, going there again is none.
 
@@ -101,9 +109,12 @@ class Advance:
             self._patience.answered()
 
     def sent(self, name: str, position: int, total: int) -> None:
-        """A :data:`Progress`."""
+        """Raises ProgressError."""
         self.reached(position)
-        self._progress(name, position, total)
+        try:
+            self._progress(name, position, total)
+        except BaseException as error:  # in the thread of gRPC, which would wait for ever where it ended
+            raise ProgressError(error) from error
 
 
 class Uploader:
@@ -134,10 +145,14 @@ class Uploader:
         return Source(self.send(main, progress), digests)
 
     def send(self, upload: Upload, progress: Progress = no_progress) -> str:
-        """The sha256 of the file, once the service has all of it."""
+        """The sha256 of the file, once the service has all of it. What ``progress`` raises is raised."""
         sha256 = upload.sha256()
         advance = Advance(self._patience, progress)
-        return self._patience.call(lambda: self._send(upload, sha256, advance))
+        try:
+            return self._patience.call(lambda: self._send(upload, sha256, advance))
+        except ProgressError as error:
+            own = error.own
+        raise own
 
     def _send(self, upload: Upload, sha256: str, advance: Advance) -> str:
         query = pb.QueryUploadRequest(sha256=sha256, size=upload.size)
@@ -158,14 +173,15 @@ class Uploader:
         return sha256
 
     def _send_from(self, offset: int, upload: Upload, sha256: str, advance: Advance) -> None:
-        faults: list[OSError] = []
+        faults: list[OSError | ProgressError] = []
         requests = _requests(upload, sha256, offset, advance.sent, faults)
         remaining = self._patience.remaining
         timeout = {} if remaining is None else {"timeout": remaining}
         try:
             call(self._address, lambda: self._stub.UploadModel(requests, **timeout, **self._options))
         except IngotError as error:
-            raise file_error(faults[0], "the file cannot be read") if faults else error from error
+            fault = faults[0] if faults else error
+            raise file_error(fault, "the file cannot be read") if isinstance(fault, OSError) else fault from error
 
 
 def _is_of_kept(error: IngotError) -> bool:
@@ -174,9 +190,9 @@ def _is_of_kept(error: IngotError) -> bool:
 
 
 def _requests(
-    upload: Upload, sha256: str, offset: int, progress: Progress, faults: list[OSError]
+    upload: Upload, sha256: str, offset: int, progress: Progress, faults: list[OSError | ProgressError]
 ) -> Iterator[pb.UploadModelRequest]:
-    """``faults`` gets what keeps the file from being read: gRPC, which reads on in a thread, tells nobody."""
+    """``faults`` gets what keeps the file from being read, and what ``progress`` raises: gRPC, which reads on in a thread, tells nobody."""
     total, sent = upload.size, offset
     try:
         yield pb.UploadModelRequest(header=upload.header(sha256, offset))
@@ -184,7 +200,7 @@ def _requests(
             yield pb.UploadModelRequest(chunk=chunk)
             sent += len(chunk)
             progress(upload.name, sent, total)
-    except OSError as error:
+    except (OSError, ProgressError) as error:
         faults.append(error)
         raise
 

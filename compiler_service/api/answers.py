@@ -14,6 +14,7 @@ from redis.exceptions import RedisError
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.access.gate import HEADER, Gate
+from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.status import abort, internal
 
@@ -36,12 +37,19 @@ class Answering(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc
         user = self._caller(context).user
         return user or next((name.decode(errors="replace") for name in names), context.peer())
 
-    def _abort(self, context: grpc.ServicerContext, error: Exception) -> None:
+    def _model_of(self, request: Any) -> str:
+        """The name among all of the model that ``request`` is about; empty for none."""
+        return str(getattr(request, "name", "") or getattr(request, "model", ""))
+
+    def _abort(self, context: grpc.ServicerContext, request: Any, error: Exception) -> None:
         if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
             raise error
         found = typed(error)
-        if found.code is ErrorCode.NOT_FOUND and self._caller(context).namespace:
-            found = replace(found, expected="")  # it lists what there is, of others too
+        namespace = Namespace(self._caller(context).namespace)
+        if namespace.name:
+            found = namespace.told(found, self._model_of(request))
+            if found.code is ErrorCode.NOT_FOUND:
+                found = replace(found, expected="")  # it lists what there is, of others too
         abort(context, found)
 
 
@@ -53,7 +61,7 @@ def answered(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(self, request, context)
         except Exception as error:
-            self._abort(context, error)
+            self._abort(context, request, error)
 
     return call
 
@@ -66,7 +74,7 @@ def streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any
         try:
             yield from method(self, request, context)
         except Exception as error:
-            self._abort(context, error)
+            self._abort(context, request, error)
 
     return call
 

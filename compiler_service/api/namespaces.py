@@ -13,7 +13,7 @@ import grpc
 from compiler_service.api.permissions import SERVICE
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
-from shared_ir.service_kit.access.namespace import Namespace
+from shared_ir.service_kit.access.namespace import ABOUT_MODEL, Namespace
 from shared_ir.service_kit.handler import with_behaviour
 from shared_ir.service_kit.outlet import Attach, Outlet, detached, is_detached
 from shared_ir.service_kit.status import abort
@@ -134,7 +134,10 @@ def _show(namespace: Namespace, message: Any) -> bool:
     if field is not None:
         name = getattr(message, field)
         setattr(message, field, namespace.shown(name))
-        return namespace.holds(name)
+        is_held = namespace.holds(name)
+        if is_held:
+            _tell(namespace, message, name)
+        return is_held
     for field, value in message.ListFields():
         if field.type != field.TYPE_MESSAGE:
             continue
@@ -147,3 +150,15 @@ def _show(namespace: Namespace, message: Any) -> bool:
                 del value[:]
                 value.extend(kept)
     return True
+
+
+def _tell(namespace: Namespace, message: Any, stored: str) -> None:
+    """Errors in ``message``, which is about the model ``stored``, call it as it is called here."""
+    if message.DESCRIPTOR.name == "ErrorDetail":
+        for name in ABOUT_MODEL:
+            setattr(message, name, namespace.text(getattr(message, name), stored))
+        return
+    for field, value in message.ListFields():
+        if field.type == field.TYPE_MESSAGE and not field.message_type.GetOptions().map_entry:
+            for item in value if field.is_repeated else (value,):
+                _tell(namespace, item, stored)

@@ -83,6 +83,10 @@ class CompilerServicer(RegistryServicer):
         """Those who watch jobs; they have to be stopped before the server is."""
         return self._watching
 
+    def _model_of(self, request: Any) -> str:
+        id = getattr(request, "id", "")
+        return self._jobs.get(id).name if id else super()._model_of(request)
+
     # ---- models in
 
     @answered

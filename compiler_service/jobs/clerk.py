@@ -22,7 +22,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from shared_ir.artifact.memory import Memory
-from shared_ir.artifact.published import check_label, check_model_name
+from shared_ir.artifact.published import check_label, check_model_name, check_new_label
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
@@ -217,7 +217,7 @@ class OrderingRegistry(ModelRegistry):
     def set_label(
         self, name: str, label: str, number: int, asked: float | None = None, by: str = "", etag: str = ""
     ) -> None:
-        of: dict[str, Any] = {"name": check_model_name(name), "label": check_label(label)}
+        of: dict[str, Any] = {"name": check_model_name(name), "label": check_new_label(label)}
         self._writes.order("set_label", **of, number=number, asked=asked, by=by, etag=_short(etag))
 
     def delete_label(self, name: str, label: str, by: str = "", etag: str = "") -> None:

@@ -13,6 +13,7 @@ from shared_ir.errors import ErrorCode, IngotError
 
 MOST_KEY_CHARACTERS = 128
 _ID_CHARACTERS = 16
+_SAME_SECONDS = 1e-5
 _DOMAIN = "ingot job: "
 _COLON_DOMAIN = "ingot job, key with a colon: "
 
@@ -55,7 +56,7 @@ def order_again(record: JobRecord, by: Orderer) -> Submission:
         tuple(target.target for target in record.targets),
         record.options,
         record.labels,
-        timeout=min(MOST_SECONDS, record.deadline - record.created) if record.deadline else 0.0,
+        timeout=min(MOST_SECONDS, _timeout(record)),
         priority=record.priority,
     )
     return by.order(again)
@@ -78,6 +79,8 @@ def same_order(record: JobRecord, submission: Submission, options: Mapping[str, 
         "targets": ([target.target for target in record.targets], list(submission.targets)),
         "options": (dict(record.options), dict(options)),
         "labels": (list(record.labels), list(submission.labels)),
+        "priority": (record.priority, submission.priority),
+        "timeout_seconds": (True, _same_timeout(record, submission.timeout)),
     }
     other = [name for name, (before, now) in asked.items() if canonical_json(before) != canonical_json(now)]
     if other:
@@ -90,3 +93,15 @@ def same_order(record: JobRecord, submission: Submission, options: Mapping[str, 
             remedy="Make a new key, such as a UUID, for each request.",
         )
     return record
+
+
+def _timeout(record: JobRecord) -> float:
+    """Seconds that it was given, 0 for any number."""
+    return record.deadline - record.created if record.deadline else 0.0
+
+
+def _same_timeout(record: JobRecord, seconds: float) -> bool:
+    """NOTE: what was asked for is what stands between two times of day, which are doubles of less than a microsecond."""
+    if not record.deadline or not seconds:
+        return not record.deadline and not seconds
+    return abs(_timeout(record) - seconds) < _SAME_SECONDS

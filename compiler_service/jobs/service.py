@@ -30,7 +30,7 @@ from compiler_service.jobs.records import (
 from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.dispatch import Dispatch
 from compiler_service.jobs.waiting.line import check_priority
-from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
+from shared_ir.artifact.repository import ArtifactRepository, check_model_name, check_new_label
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_to_dict
 
@@ -260,7 +260,7 @@ class JobService:
     def _check(self, submission: Submission) -> None:
         check_model_name(submission.name)
         for label in submission.labels:
-            check_label(label)
+            check_new_label(label)
         if not 0 < len(submission.targets) <= MAX_TARGETS:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,

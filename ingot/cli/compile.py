@@ -22,8 +22,8 @@ from ingot.cli.arguments import (
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
 from ingot.cli.usage import Way
-from ingot.cli.values import label, whole
 from ingot.cli.values import model_name as known_name
+from ingot.cli.values import new_label, whole
 from ingot.cli.verification import show_verification
 from ingot.client import Client
 from ingot.home import home_directory
@@ -48,7 +48,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--name", type=known_name, help="name of the model (default: that of the file)")
     parser.add_argument("--target", nargs="+", action="extend", metavar="TARGET", help="default: host")
     parser.add_argument(
-        "--label", action="append", type=label, default=[], help="label to move to the new version: stable, ..."
+        "--label", action="append", type=new_label, default=[], help="label to move to the new version: stable, ..."
     )
     parser.add_argument(
         "--tune", type=whole(0, MOST_MEASURED), default=0, metavar="N", help="measure N schedules per heavy kernel"

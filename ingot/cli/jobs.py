@@ -10,11 +10,12 @@ from ingot.cli.compile import show_job
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
 from ingot.cli.registry import shown
-from ingot.cli.usage import UsageError, Way
+from ingot.cli.usage import Way
 from ingot.cli.values import MOMENT, moment, one_of, whole
 from ingot.client import Client
 from ingot.records import STAGES, Job
 from shared_ir.errors import ErrorCode
+from shared_ir.usage import UsageError
 
 _FILTERS = "state name target label user since until"
 _LIST = Way.of("where jobs are listed", f"limit {_FILTERS} watch cancel retry reproducer log {SERVICE}")

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 from ingot.cli import compile, infer, inspect, jobs, models, registry, tokens, top, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
-from ingot.cli.usage import Parser, UsageError, parse
+from ingot.cli.usage import Parser, parse
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.settings import OURS, refuse_unknown
 from shared_ir.signals import ended_by_sigterm
 from shared_ir.storage.faults import file_error
+from shared_ir.usage import UsageError
 from shared_ir.versions import VERSION
 
 _EXIT_STATUS = "Exit status: 0 done, 1 your input is at fault, 2 wrong usage, 3 the service is at fault or away."

@@ -5,23 +5,17 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
-from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.errors import ErrorCode
+from shared_ir.usage import UsageError, UsageParser
 
 ALWAYS = frozenset({"json", "help"})
 """Options that mean something in every way of using every command."""
 
 
-class UsageError(IngotError):
-    """A command line that says nothing: the exit status is 2."""
-
-
-class Parser(argparse.ArgumentParser):
-    """Raises UsageError instead of printing and leaving. Options are written out, so that a new one changes no old command."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **{"allow_abbrev": False} | named)
+class Parser(UsageParser):
+    """Whose result says which command it is of."""
 
     def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
         """As argparse has it; ``parser`` of the result is that of the command."""
@@ -29,9 +23,6 @@ class Parser(argparse.ArgumentParser):
         if "parser" not in found:
             found.parser = self
         return found, rest
-
-    def error(self, message: str) -> NoReturn:
-        raise UsageError(ErrorCode.INVALID_ARGUMENT, message, remedy=f"`{self.prog} --help` shows the usage.")
 
 
 @dataclass(frozen=True)

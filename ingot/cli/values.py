@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-from ingot.cli.usage import UsageError
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import is_within, whole_number
+from shared_ir.usage import UsageError
 
 Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]
@@ -135,7 +135,14 @@ def label(text: str) -> str:
 def label_version(text: str) -> tuple[str, int]:
     """``LABEL=VERSION``."""
     name, version = pair(whole(1), "LABEL=VERSION")(text)
-    return label(name), version
+    return new_label(name), version
+
+
+def new_label(text: str) -> str:
+    """The name of a label that is to be set."""
+    from shared_ir.artifact.published import check_new_label  # as above
+
+    return checked(check_new_label)(text)
 
 
 def model_name(text: str) -> str:

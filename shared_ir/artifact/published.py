@@ -23,6 +23,8 @@ ABSENT = "0"
 BLOBS = "blobs/sha256/"
 """Before the digest in the name of a blob."""
 LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
+NO_LABELS = frozenset({"all", "latest"})
+"""Words that mean something else where a label may stand: in policies of runtimes, and as the version of a request."""
 
 
 @dataclass(frozen=True)
@@ -98,10 +100,23 @@ def is_model_name(name: str) -> bool:
 
 
 def check_label(label: str) -> str:
-    """Raises IngotError INVALID_ARGUMENT."""
+    """Raises IngotError INVALID_ARGUMENT. What is set anew, :func:`check_new_label` looks at."""
     if not LABEL.fullmatch(label):
         raise _bad_name("label", label)
     return label
+
+
+def check_new_label(label: str) -> str:
+    """As :func:`check_label`; and none of :data:`NO_LABELS`, which were set by a version before this one at most."""
+    if label in NO_LABELS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"no label may be called {label!r}: runtimes take this word for the newest version, or for all of them",
+            field="label",
+            expected="another name, such as 'stable'",
+            received=repr(label),
+        )
+    return check_label(label)
 
 
 def artifact_path(key: str, staged: bool = False) -> str:

@@ -62,6 +62,7 @@ from shared_ir.artifact.published import (
     blob_key,
     check_label,
     check_model_name,
+    check_new_label,
     entry_to_dict,
     is_model_name,
 )
@@ -73,7 +74,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.storage.protocol import Data, ObjectStore
 
-__all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
+__all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_model_name", "check_new_label"]
 
 _LOG = logging.getLogger(__name__)
 USED_SECONDS = 24 * 3600.0
@@ -163,7 +164,7 @@ class ArtifactRepository:
         """
         check_model_name(name)
         for label in labels:
-            check_label(label)
+            check_new_label(label)
         by = by or (f"job {publication}" if publication else "")
         found = [target for key in keys if (target := self._find_target(key)) is not None]
         if len(found) != len(keys) or not found:
@@ -260,7 +261,7 @@ class ArtifactRepository:
 
     def _set_label(self, name: str, label: str, number: int, asked: float | None, by: str, etag: str = "") -> None:
         version, order = self.version(name, number), Order(by, asked, etag)
-        move = self._labels.put(name, check_label(label), version, self.signer, order)
+        move = self._labels.put(name, check_new_label(label), version, self.signer, order)
         # who deletes it meanwhile looks for labels afterwards too
         if move is not None and self.proven.deletion(name, number):
             before = self.find_proven(name, move.before.number) if move.before and move.before.number else None

@@ -102,6 +102,32 @@ def test_a_model_that_is_not_there_is_named(repository: ArtifactRepository, caps
     assert repository.version_numbers("m") == (1, 2, 3)
 
 
+@pytest.mark.parametrize(
+    ("words", "status", "told"),
+    [
+        ("retain", 2, "the following arguments are required: --keep-last"),
+        ("retain --keep-last many", 2, "argument --keep-last: invalid int value: 'many'"),
+        ("sweep", 2, "invalid choice: 'sweep'"),
+        ("", 2, "COMMAND"),
+        ("collect --dry", 2, "unrecognized arguments: --dry"),
+        ("retain --keep-last 0", 1, "keep nothing"),
+        ("retain --keep-last 1 nosuch", 1, "no model 'nosuch'"),
+        ("collect --grace-hours 0", 1, "grace"),
+    ],
+)
+def test_errors_are_one_line_and_json_for_programs(
+    words: str, status: int, told: str, repository: ArtifactRepository, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*words.split(), "--json"]) == status
+    printed = capsys.readouterr()
+    (line,) = printed.err.splitlines()
+    assert told in json.loads(line)["error"]["message"] or told in json.loads(line)["error"]["field"]
+    assert printed.out == ""
+    assert main(words.split()) == status
+    (line,) = capsys.readouterr().err.splitlines()
+    assert told in line
+
+
 def test_what_a_job_needs_stays(
     repository: ArtifactRepository, tmp_path: Path, redis_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -13,7 +13,7 @@ from grpc_health.v1 import health_pb2
 from prometheus_client import CollectorRegistry
 
 from compiler_service.api.permissions import SERVICE
-from compiler_service.probes import LIVENESS, Probes
+from compiler_service.probes import LIVENESS, Probed, Probes
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.health import Health
 from shared_ir.storage.local import FileStore
@@ -84,3 +84,33 @@ def test_what_is_away_from_the_start_is_said_at_once(tmp_path: Path, stopping: t
     states = [health.Check(health_pb2.HealthCheckRequest(service=n), context).status for n in ("", "store", LIVENESS)]
     serving, not_serving = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
     assert states == [not_serving, serving, serving]
+
+
+def test_what_refuses_is_away_however_long_one_that_hangs_is_waited_for(
+    tmp_path: Path, stopping: threading.Event
+) -> None:
+    health, store, endless = Health(), Store(tmp_path), {"redis": 1e9, "store": 1e9}
+    context: Any = None
+
+    def serves(name: str) -> bool:
+        answer = health.Check(health_pb2.HealthCheckRequest(service=name), context)
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    with redis_server() as url:
+        Probes(url, cast(ObjectStore, store), health, CollectorRegistry(), endless).start(stopping)
+        assert [serves(name) for name in ("", "redis", "store")] == [True] * 3
+        store.fault = IngotError(ErrorCode.UNAVAILABLE, "the store is away")
+        wait_until(lambda: not serves("store"), 10)
+        assert [serves(name) for name in ("", "redis")] == [False, True]
+    wait_until(lambda: not serves("redis"), 10)
+
+
+def test_one_refusal_between_answers_takes_nothing_away(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    probed, refusal = Probed(lambda: store.size("key")), IngotError(ErrorCode.UNAVAILABLE, "the store is away")
+    seen = []
+    for fault in (None, refusal, None, refusal, refusal, None):
+        store.fault = fault
+        probed.question()
+        seen.append(probed.is_there(1e9))
+    assert seen == [True, True, True, True, False, True]

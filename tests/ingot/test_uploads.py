@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,11 +13,13 @@ import grpc
 import onnx
 import pytest
 
+from ingot import Client
 from ingot.resuming import AWAY_SECONDS, Patience
 from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.status import grpc_metadata
 from shared_ir.wire.fields import varint_bytes
 from tests.ingot.small_models import scale
@@ -266,3 +269,54 @@ def save_with_external_data(folder: Path, location: str) -> None:
     proto = scale()
     proto.graph.initializer[0].raw_data = proto.graph.initializer[0].raw_data or b"\0\0\0\0"
     onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location=location, size_threshold=0)
+
+
+class Taker(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]  # generated code is untyped
+    """A service that takes whatever comes; ``has_all`` of it before."""
+
+    def __init__(self) -> None:
+        self.has_all = False
+        self.asked = 0
+
+    def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
+        self.asked += 1
+        return pb.QueryUploadResponse(complete=self.has_all)
+
+    def UploadModel(self, requests: Any, context: grpc.ServicerContext) -> pb.UploadModelResponse:
+        return pb.UploadModelResponse(size=sum(len(request.chunk) for request in requests))
+
+
+@pytest.fixture(name="taker")
+def fixture_taker() -> Iterator[tuple[Taker, str]]:
+    taker, server = Taker(), grpc.server(ThreadPoolExecutor(2))
+    compiler_pb2_grpc.add_CompilerServiceServicer_to_server(taker, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    server.start()
+    yield taker, f"127.0.0.1:{port}"
+    server.stop(None)
+
+
+@pytest.mark.parametrize("has_all", [False, True])
+@pytest.mark.parametrize(
+    "own",
+    [
+        FileNotFoundError(2, "No such file or directory", "progress.log"),
+        ValueError("a fault of the caller"),
+        IngotError(ErrorCode.UNAVAILABLE, "his own service is away"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda own: type(own).__name__,
+)
+def test_what_the_callers_own_progress_raises_is_raised(
+    taker: tuple[Taker, str], own: BaseException, has_all: bool
+) -> None:
+    service, address = taker
+    service.has_all = has_all
+
+    def progress(name: str, sent: int, total: int) -> None:
+        raise own
+
+    with Client(address) as client, pytest.raises(type(own)) as caught:
+        client.upload(scale(2.0).SerializeToString(), progress=progress)
+    assert caught.value is own
+    assert service.asked == 1

@@ -80,6 +80,9 @@ def test_health_and_reflection(settings: Settings) -> None:
     for service in ("", "ingot.compiler.v1.CompilerService"):
         answer = stub.Check(health_pb2.HealthCheckRequest(service=service), timeout=5)
         assert answer.status == health_pb2.HealthCheckResponse.SERVING
+    with pytest.raises(grpc.RpcError) as caught:  # no other name means all of it, as operating.md says
+        stub.Check(health_pb2.HealthCheckRequest(service="ingot.compiler.v1.Compiler"), timeout=5)
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
     database = ProtoReflectionDescriptorDatabase(channel)
     assert "ingot.compiler.v1.CompilerService" in database.get_services()
     file = database.FindFileContainingSymbol("ingot.compiler.v1.CompilerService")

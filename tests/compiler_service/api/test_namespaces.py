@@ -192,6 +192,57 @@ def test_models_of_others_are_not_there(guarded: Guarded, tmp_path: Path) -> Non
     assert len(list(ask(vision, "DownloadArtifact", name="net"))) > 3
 
 
+def test_errors_call_a_model_as_who_asks_calls_it(guarded: Guarded) -> None:
+    vision, root = guarded.client("v", namespace="vision"), guarded.client("root")
+    platform = Platform(guarded.settings.home, guarded.settings.redis_url)
+    platform.compile("vision.net", {"name": "m"}, labels=("stable",))
+    sent = {"source": pb.ModelSource(model_sha256=vision.upload(MODEL)), "targets": ["x86-64-v3"]}
+    asked: tuple[tuple[str, dict[str, Any]], ...] = (
+        ("GetModel", {"name": "other"}),
+        ("ListVersions", {"name": "other"}),
+        ("DownloadArtifact", {"name": "net", "label": "canary"}),
+        ("SetLabel", {"name": "net", "label": "canary", "version": 7}),
+        ("SetLabel", {"name": "net", "label": "stable", "version": 1, "etag": "5"}),
+        ("DeleteLabel", {"name": "net", "label": "canary"}),
+        ("DeleteVersion", {"name": "net", "version": 1}),
+        ("DeleteModel", {"name": "net"}),
+        ("GetModel", {"name": "bad 'name'\n"}),
+        ("GetModel", {"name": "bad " * 100}),
+        ("GetModel", {}),
+        ("Compile", {"name": "bad name", **sent}),
+    )
+    for method, fields in asked:
+        error = fault(vision, method, **fields)
+        assert "vision" not in str(error), error
+        assert fields.get("name", "")[:20].strip("\n").partition("'")[0] in str(error), error
+    assert "'vision.other'" in str(fault(root, "GetModel", name="vision.other"))
+    assert str(fault(vision, "GetModel", name="other")) == "no model 'other'; at field 'name'."
+
+
+def test_errors_in_answers_call_a_model_as_who_asks_calls_it(guarded: Guarded) -> None:
+    vision = guarded.client("v", namespace="vision")
+    job, jobs = compile(vision, "net").id, JobStore(redis.Redis.from_url(guarded.settings.redis_url))
+    error = IngotError(ErrorCode.CONFLICT, "label 'a' of model 'vision.net' was moved", node="vision.net (Relu)")
+    jobs.update(job, state=JobState.FAILED, error=error)
+    jobs.update_target(job, 0, state=JobState.FAILED, error=error)
+    for told in (ask(vision, "GetJob", id=job), next(ask(vision, "WatchJob", id=job)).job):
+        for found in (told.error, told.targets[0].error):
+            assert (found.message, found.node) == ("label 'a' of model 'net' was moved", "vision.net (Relu)")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("no model 'a.net'.", "no model 'net'."),
+        ("models/a.net/versions/1.json", "models/net/versions/1.json"),
+        ("a.net and a.net.", "net and net."),
+        ("a.network, a.net.x, a.net-2, b.a.net", "a.network, a.net.x, a.net-2, b.a.net"),
+    ],
+)
+def test_a_name_is_replaced_where_it_is_whole(text: str, expected: str) -> None:
+    assert Namespace("a").text(text, "a.net") == expected
+
+
 def test_what_nobody_thought_of_is_refused_in_a_namespace(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
     client = guarded.client("v", namespace="vision")
     for method in METHODS:

@@ -17,6 +17,7 @@ from compiler_service.jobs.names import member
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
+from compiler_service.stages.process import run
 from compiler_service.worker.stages import Outcome
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
@@ -167,6 +168,37 @@ def test_a_finished_job_is_known_when_redis_has_forgotten_it(installation: Insta
     assert (found.state, found.version) == (JobState.SUCCEEDED, 1)
 
 
+def test_a_version_has_all_targets_of_its_job_or_there_is_none(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What succeeded is not compiled anew."""
+    built = []
+
+    def run_or_fail(request: Any, *rest: Any) -> Any:
+        if request["stage"] == "build":
+            built.append(request["target"])
+            if len(built) == 2:
+                raise IngotError(ErrorCode.LIMIT_EXCEEDED, "too big")
+        return run(request, *rest)
+
+    monkeypatch.setattr("tests.compiler_service.jobs.mortal.run", run_or_fail)
+    process = installation.process()
+    job = process.submit(MODEL, "m", ("aws/graviton2", "aws/graviton3", "x86-64-v3"), labels=("stable",)).id
+    settle(process, [job])
+    found = process.service.get(job)
+    failed = next(target.target for target in found.targets if target.state is JobState.FAILED)
+    assert sorted(target.state for target in found.targets) == ["FAILED", "SUCCEEDED", "SUCCEEDED"]
+    assert (found.state, found.version) == (JobState.FAILED, 0)
+    assert found.error is not None
+    assert found.error.message == f"target {failed!r}: too big"
+    assert (process.repository.names(), len(built)) == ((), 3)
+    others = tuple(target.target for target in found.targets if target.target != failed)
+    again = process.submit(MODEL, "m", others).id
+    settle(process, [again])
+    assert process.service.get(again).version == 1
+    assert len(built) == 3
+
+
 def test_one_order_sent_twice_is_one_job(installation: Installation) -> None:
     process = installation.process()
     first = process.submit(MODEL, "m", key="k1")
@@ -180,12 +212,39 @@ def test_one_order_sent_twice_is_one_job(installation: Installation) -> None:
     settle(process, [first.id])
 
 
+@pytest.mark.parametrize("is_known", [False, True])
+@pytest.mark.parametrize("other", [{"priority": 4}, {"timeout": 30.5}, {"timeout": 0.0}])
+def test_an_order_with_more_time_or_another_priority_is_another(
+    installation: Installation, other: dict[str, Any], is_known: bool
+) -> None:
+    order: dict[str, Any] = {"priority": 3, "timeout": 30.1}
+    process = installation.process()
+    if is_known:
+        process.submit(MODEL, "m")
+        process.work()
+    job = process.submit(MODEL, "m", key="k", **order).id
+    assert process.submit(MODEL, "m", key="k", **order).id == job
+    name = "timeout_seconds" if "timeout" in other else "priority"
+    with pytest.raises(IngotError, match=f"job {job}, received another {name}\\.") as caught:
+        process.submit(MODEL, "m", key="k", **order | other)
+    assert caught.value.field == "idempotency_key"
+    if not is_known:
+        installation.forget()
+        assert process.submit(MODEL, "m", key="k", **order).id == job  # the store has both
+
+
 def test_a_known_model_ordered_twice_is_one_job(installation: Installation) -> None:
     process = installation.process()
     process.submit(MODEL, "m")
     process.work()
     jobs = {process.submit(MODEL, "m", key="k").id for _ in range(2)}
     assert len(jobs) == 1
+
+
+@pytest.mark.parametrize("label", ["latest", "all"])
+def test_no_job_moves_a_label_that_nobody_may_set(installation: Installation, label: str) -> None:
+    with pytest.raises(IngotError, match="no label may be called"):
+        installation.process().submit(MODEL, "m", labels=("stable", label))
 
 
 @pytest.mark.parametrize("passed", ["", "build"])

@@ -127,7 +127,7 @@ NONSENSE: dict[str, tuple[str, ...]] = {
     "shape": ("", "x", "=", "=1,2", "x=1,,2", "x=,"),
     "size": ("", "batch", "batch=", "=8", "batch=many", "batch=-1"),
     "input": ("", "x", "x=", "=file.npy", "x=random:a", "x=random:1x", "x=random:-1"),
-    "set_label": ("", "stable", "stable=", "=1", "stable=new", "stable=0", "stable=-1", "a b=1"),
+    "set_label": ("", "stable", "stable=", "=1", "stable=new", "stable=0", "stable=-1", "a b=1", "latest=1", "all=1"),
     "delete_label": ("", "a b", "../x"),
     "name": ("", "../x", "a b"),
     "label": ("", "../x", "a b"),

@@ -178,6 +178,27 @@ def test_unknown_names_say_what_is_known(repository: ArtifactRepository) -> None
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
+@pytest.mark.parametrize("label", ["latest", "all"])
+def test_no_label_is_called_as_versions_are_meant_otherwise(
+    label: str, repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    repository.publish("m", [A], "job1", ["stable"])
+    for call in (
+        lambda: repository.set_label("m", label, 1),
+        lambda: repository.publish("m", [A], "job2", ["canary", label]),
+    ):
+        with pytest.raises(IngotError, match=f"no label may be called '{label}'") as caught:
+            call()
+        assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "label")
+    assert repository.labels("m") == {"stable": 1}
+    with monkeypatch.context() as before:  # a version that knew no such rule
+        before.setattr("shared_ir.artifact.published.NO_LABELS", frozenset())
+        repository.set_label("m", label, 1)
+    assert repository.resolve("m", label).number == 1
+    repository.delete_label("m", label)
+    assert repository.labels("m") == {"stable": 1}
+
+
 @pytest.mark.parametrize("version", ["9" * 5000, "²", "٣", "-1"])
 def test_a_version_in_digits_of_any_form_is_not_found(version: str, repository: ArtifactRepository) -> None:
     with pytest.raises(IngotError) as caught:
