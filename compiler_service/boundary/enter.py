@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 
 from compiler_service.boundary.landlock import FIRST_WITH_SCOPES, restrict_files, version
 from compiler_service.boundary.limits import limit
@@ -15,7 +15,7 @@ from compiler_service.boundary.namespaces import (
     why_not_permitted,
 )
 from compiler_service.boundary.parts import Part
-from compiler_service.boundary.policy import Grant, Policy
+from compiler_service.boundary.policy import Policy
 from compiler_service.boundary.privileges import drop_privileges
 from compiler_service.boundary.seccomp import refuse_calls
 
@@ -45,7 +45,7 @@ def enter_inner(policy: Policy, missing: Missing) -> None:
     """Everything else, the last line first drawn where it hinders the next ones least."""
     _attempt(Part.PRIVILEGES, missing, drop_privileges)
     _attempt(Part.LIMITS, missing, lambda: limit(_limits(policy.limits, missing)))
-    _attempt(Part.FILES, missing, lambda: _restrict_files(policy.grants))
+    _attempt(Part.FILES, missing, lambda: _restrict_files(policy))
     _attempt(Part.SYSTEM_CALLS, missing, lambda: refuse_calls(locks=policy.locks))
 
 
@@ -56,10 +56,21 @@ def _attempt(part: Part, missing: Missing, act: Callable[[], None]) -> None:
         missing[part] = str(error)
 
 
-def _restrict_files(grants: Sequence[Grant]) -> None:
+def _restrict_files(policy: Policy) -> None:
     if not version():
         raise OSError("the kernel has no Landlock, or it is not enabled (lsm=landlock,... on its command line)")
-    restrict_files(grants)
+    restrict_files(policy.grants)
+    for place in policy.kept_out:
+        if _opens(place):
+            raise OSError(f"{place} can be read all the same: a place that the compiler needs contains it")
+
+
+def _opens(place: str) -> bool:
+    try:
+        os.close(os.open(place, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+    except OSError:
+        return False
+    return True
 
 
 def _bound_processes(limits: Mapping[str, int], missing: Missing) -> None:

@@ -22,6 +22,7 @@ class Policy:
         stays: it outlives the thread that started it. Otherwise it is killed with that thread.
         locks: it may lock files, as zig does in its cache. It could keep others waiting who lock a file that it reads.
         closes_later: it enters all but the namespaces by itself, for each child of its own, before that reads anything.
+        kept_out: what no grant may lead to; the file view counts as missing where one of these can be opened.
     """
 
     grants: Sequence[Grant] = ()
@@ -31,6 +32,7 @@ class Policy:
     stays: bool = False
     locks: bool = False
     closes_later: bool = False
+    kept_out: Sequence[str] = ()
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

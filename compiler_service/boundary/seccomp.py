@@ -2,7 +2,8 @@
 
 It lists what is refused, not what is allowed: NumPy, LLVM, the linker and every new C library bring calls of their own, and
 an allow-list that is wide enough for all of them would differ little. What a list of refusals usually misses, calls that are
-newer than it, is refused by number. A refused call answers EPERM, so that code which only tries goes on.
+newer than it, is refused by number. ``ioctl`` and ``fcntl``, to which file systems and devices add their own, have lists of what
+is allowed. A refused call answers EPERM, so that code which only tries goes on.
 """
 
 from __future__ import annotations
@@ -24,15 +25,22 @@ _ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
 _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 _NEW_NAMESPACE_FLAGS = 0x7E020000
-_TERMINAL_INPUTS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing for the user
-_OF_SOCKETS = (0x8900, 0x8BFF)  # the machine's interfaces and routes, and signals to the owner of a socket
-_LOCKS_AND_OWNERS = (5, 38)  # F_GETLK to F_OFD_SETLKW: locks on files of others, signals to the owner of a file
-_LEASES_AND_WATCHES = (1024, 1026)  # F_SETLEASE to F_NOTIFY: others wait to open a file, changes in a folder are told
-_NEWER_COMMANDS = (1040, 0xFFFFFFFF)  # F_GETDELEG and later
+_DEVICE_REQUESTS = (
+    *(0x5401, 0x802C542A, 0x5413),  # TCGETS, TCGETS2, TIOCGWINSZ: is it a terminal, and how wide
+    *(0x541B, 0x5421),  # FIONREAD, FIONBIO: how much is there to read, and whether to wait for it
+    *(0x5450, 0x5451),  # FIONCLEX, FIOCLEX: whether a descriptor outlives execve
+)
+"""All that ``ioctl`` may ask: others change attributes of files open for reading, type for the user, name owners and interfaces."""
+_OF_DESCRIPTORS = (
+    *range(5),  # F_DUPFD to F_SETFL
+    *range(1030, 1035),  # F_DUPFD_CLOEXEC, sizes of pipes, seals of memory
+)
+"""All that ``fcntl`` may do: the rest is locks, leases, watches, signals to owners, and hints that stay with a file."""
 _OWN_TURN = ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
 """How a process or thread gets the processor, by its number: 0, the caller's own, is all that is let through."""
 _UNIX = 1
-_DATAGRAMS = 0b1010  # bits of SOCK_DGRAM (2) and SOCK_RAW (3), not of SOCK_STREAM (1) and SOCK_SEQPACKET (5)
+_NO_STREAM = 0b1110  # bits of every kind of socket but SOCK_STREAM (1)
+_NEVER_A_PROGRAM = 0b1000  # MFD_NOEXEC_SEAL; kernels before 6.3 know no such memory, and refuse it
 
 Instruction = tuple[int, int, int, int]
 """Operation, instructions to jump over when it is true, when it is false, operand."""
@@ -76,14 +84,13 @@ def program(machine: str, *, locks: bool = False) -> Sequence[Instruction]:
         *_refused_if(looked_into["kill"], 0, (_EQUAL, 0xFFFFFFFF)),  # everyone
         *_refused_if(looked_into["prlimit64"], 0, (_GREATER, 0)),  # of another process
         *(i for name in _OWN_TURN for i in _refused_if(looked_into[name], 0, (_GREATER, 0))),
-        *(i for number in _TERMINAL_INPUTS for i in _refused_if(looked_into["ioctl"], 1, (_EQUAL, number))),
-        *_refused_within(looked_into["ioctl"], 1, _OF_SOCKETS),
-        *_refused_within(looked_into["fcntl"], 1, _LOCKS_AND_OWNERS),
-        *_refused_within(looked_into["fcntl"], 1, _LEASES_AND_WATCHES),
-        *_refused_within(looked_into["fcntl"], 1, _NEWER_COMMANDS),
+        *_refused_but(looked_into["ioctl"], 1, (_EQUAL, _DEVICE_REQUESTS)),
+        *_refused_but(looked_into["fcntl"], 1, (_EQUAL, _OF_DESCRIPTORS)),
+        # What lies in memory has no folder that Landlock could refuse to execute in.
+        *_refused_but(looked_into["memfd_create"], 1, (_ANY_BIT, (_NEVER_A_PROGRAM,))),
         # A pair is connected, but one of datagrams sends to every other address as well.
         *_refused_if(looked_into["socketpair"], 0, (_GREATER, _UNIX)),
-        *_refused_if(looked_into["socketpair"], 1, (_ANY_BIT, _DATAGRAMS)),
+        *_refused_if(looked_into["socketpair"], 1, (_ANY_BIT, _NO_STREAM)),
         *(i for half in (0, 4) for i in _refused_if(looked_into["sendto"], 4, (_GREATER, 0), half)),
         (_RETURN, 0, 0, _ALLOW),
     )
@@ -105,14 +112,13 @@ def _refused_if(number: int, argument: int, test: tuple[int, int], half: int = 0
     )
 
 
-def _refused_within(number: int, argument: int, refused: tuple[int, int]) -> Sequence[Instruction]:
-    """From the first to the last number of ``refused``."""
-    first, last = refused
+def _refused_but(number: int, argument: int, test: tuple[int, Sequence[int]]) -> Sequence[Instruction]:
+    """Unless one of the operands fits. NOTE: looks at the lower half as :func:`_refused_if` does, and loads the number again."""
+    operation, operands = test
     return (
-        (_EQUAL, 0, 5, number),
+        (_EQUAL, 0, len(operands) + 3, number),
         (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
-        (_GREATER, 0, 2, first - 1),
-        (_GREATER, 1, 0, last),
+        *((operation, len(operands) - place, 0, operand) for place, operand in enumerate(operands)),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),
         (_LOAD, 0, 0, _NUMBER),
     )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,7 +16,8 @@ from functools import cache
 from compiler_service.boundary import launch
 from compiler_service.boundary.parts import PROMISES, Part, Standing
 from compiler_service.boundary.policy import Policy
-from compiler_service.boundary.toolchain import toolchain
+from compiler_service.boundary.private import private_places
+from compiler_service.boundary.toolchain import narrowed, toolchain, withheld
 from shared_ir.errors import ErrorCode, IngotError
 
 LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
@@ -26,16 +29,21 @@ _SECONDS = 30.0
 @cache
 def standing() -> Standing:
     """Which parts hold on this machine; asked once."""
-    policy = Policy(toolchain(), {"processes": 64, "open_files": 64})
+    policy = Policy(toolchain(), {"processes": 64, "open_files": 64}, kept_out=private_places())
     try:
         with through_pipe(policy) as descriptor:
             command = [*LAUNCH, descriptor_path(descriptor)]
             done = subprocess.run(
                 command, capture_output=True, text=True, timeout=_SECONDS, env={}, pass_fds=(descriptor,)
             )
-        return Standing.from_dict(json.loads(done.stdout))
+        missing = dict(Standing.from_dict(json.loads(done.stdout)).missing)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return Standing(dict.fromkeys(Part, f"the boundary cannot be entered: {error}"))
+    if lost := withheld():
+        missing[Part.FILES] = (
+            f"{', '.join(lost)}: compilations need it, and settings name it as a place that they must not reach"
+        )
+    return Standing(missing)
 
 
 @contextmanager
@@ -43,9 +51,14 @@ def through_pipe(policy: Policy) -> Iterator[int]:
     """A descriptor that ``policy`` can be read from, once, by a process that gets it: no file is needed for it."""
     reader, writer = os.pipe()
     with os.fdopen(reader, "rb"):
-        with os.fdopen(writer, "wb") as file:
-            file.write(policy.to_json())  # much less than a pipe holds
+        threading.Thread(target=_write, args=(writer, policy.to_json()), daemon=True).start()
         yield reader
+
+
+def _write(writer: int, data: bytes) -> None:
+    """It may be more than a pipe holds, and read by nobody."""
+    with contextlib.suppress(BrokenPipeError), os.fdopen(writer, "wb") as file:
+        file.write(data)
 
 
 def descriptor_path(descriptor: int) -> str:
@@ -54,8 +67,10 @@ def descriptor_path(descriptor: int) -> str:
 
 
 def say_standing(logger: logging.Logger) -> None:
-    """One line in the log: all is well, or what is missing and why."""
+    """One line in the log: all is well, or what is missing and why; one more for each folder that is given in part."""
     found = standing()
+    for sentence in narrowed():
+        logger.warning("boundary around compilations: %s", sentence)
     logger.log(logging.INFO if found.is_whole else logging.WARNING, "boundary around compilations: %s", found)
 
 

@@ -23,6 +23,7 @@ LOOKED_INTO: Mapping[str, Numbers] = {
     "kill": (62, 129),
     "ioctl": (16, 29),
     "fcntl": (72, 25),
+    "memfd_create": (319, 279),
     "socketpair": (53, 199),
     "sendto": (44, 206),
     "sched_setaffinity": (203, 122),

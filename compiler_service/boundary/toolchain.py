@@ -10,11 +10,11 @@ import sysconfig
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from compiler_service.boundary.imports import Imports, imports, libraries
 from compiler_service.boundary.policy import Grant
+from compiler_service.boundary.private import held, private_places, without
 
-ROOT = Path(__file__).parents[2]
-"""The folder that our packages lie in."""
-_OURS = ("compiler_service", "shared_ir", "runtime_service", "ingot")
+_VARIABLES = ("PYTHONPATH", "LD_LIBRARY_PATH")
 _LIBRARIES = ("/usr", "/lib", "/lib32", "/lib64", "/nix/store", "/etc/ld.so.cache", "/etc/localtime")
 _LOADERS = ("/lib*/ld-*", "/usr/lib*/ld-*", "/lib/*/ld-*", "/usr/lib/*/ld-*")
 _DEVICES = ("/dev/null", "/dev/zero", "/dev/full")
@@ -26,24 +26,56 @@ _MACHINE = (
 
 
 def toolchain(programs: Sequence[Path] = ()) -> tuple[Grant, ...]:
-    """What Python, its packages and the C library need to run: nothing that is anybody's secret.
+    """What Python, its packages and the C library need to run: nothing that is anybody's secret, and nothing that holds one.
 
     Args:
         programs: what may be executed beside this Python.
     """
-    return tuple(dict.fromkeys((*_readable(), *_executable(programs), *((path, "device") for path in _DEVICES))))
+    private = private_places()
+    given = ((part, "read") for path in _readable(private) for part in without(path, private))
+    devices = ((path, "device") for path in _DEVICES)
+    return tuple(dict.fromkeys((("/sys/bus", "list"), *given, *_executable(programs), *devices)))
 
 
-def _readable() -> Iterator[Grant]:
-    yield str(ROOT), "list"
-    yield from ((str(ROOT / package), "read") for package in _OURS)
-    folders = [sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values()]
+def importable(private: Sequence[str] = ()) -> Imports:
+    """What a process inside the boundary may import beside what was installed with this Python."""
+    return imports(os.environ.get("PYTHONPATH", ""), private or private_places())
+
+
+def narrowed() -> Iterator[str]:
+    """Sentences: which folders that compilations read hold a place that they must not, so that less of them is given."""
+    private = private_places()
+    named = (
+        (name, folder)
+        for name in _VARIABLES
+        for folder in os.environ.get(name, "").split(os.pathsep)
+        if os.path.isabs(folder)
+    )
+    for name, folder in (*named, *(("the toolchain", folder) for folder in dict.fromkeys(_installed()))):
+        found = held(folder, private)
+        if found:
+            yield f"{folder} ({name}) holds {', '.join(found[:3])}, which is kept out: not all else that lies there is given"
+
+
+def withheld() -> tuple[str, ...]:
+    """What compilations cannot do without and do not get, as settings name the same place as one that must not be reached."""
+    private = private_places()
+    needed = (*importable(private).readable, *_installed())
+    return tuple(path for path in dict.fromkeys(needed) if os.path.realpath(path) in private)
+
+
+def _readable(private: Sequence[str]) -> Iterator[str]:
+    yield from importable(private).readable
+    yield from libraries(os.environ.get("LD_LIBRARY_PATH", ""))
+    yield from _installed()
+    yield from _MACHINE
+
+
+def _installed() -> Iterator[str]:
+    yield from (sys.prefix, sys.base_prefix, *site.getsitepackages(), *sysconfig.get_paths().values())
     if site.ENABLE_USER_SITE:
-        folders.append(site.getusersitepackages())
-    for variable in ("PYTHONPATH", "LD_LIBRARY_PATH"):
-        folders += [folder for folder in os.environ.get(variable, "").split(os.pathsep) if os.path.isabs(folder)]
-    yield "/sys/bus", "list"
-    yield from ((folder, "read") for folder in (*folders, *_LIBRARIES, *_MACHINE))
+        yield site.getusersitepackages()
+    yield from _LIBRARIES
 
 
 def _executable(programs: Sequence[Path]) -> Iterator[Grant]:

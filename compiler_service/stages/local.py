@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.boundary.policy import Grant, Policy
+from compiler_service.boundary.private import held, private_places
 from compiler_service.boundary.state import BEST_EFFORT, require, required_parts, say_standing, standing
 from compiler_service.boundary.toolchain import toolchain
 from compiler_service.compiler.codegen.toolchain.bundle import prepare
@@ -31,6 +32,7 @@ from compiler_service.stages.outcome import StageError, how_it_died, killed_for_
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
 from shared_ir.artifact.value import Artifact
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
 from shared_ir.printable import printable
@@ -98,7 +100,7 @@ def _run(
         | {"INGOT_CACHE_DIR": str(cache_directory().absolute()), "TMPDIR": str(work), "HOME": str(work)},
     }
     grants = (*toolchain((zig_executable(),)), *_grants(source, work))
-    policy = Policy(grants, _LIMITS, required=required, locks=bool(options.bundle))
+    policy = Policy(grants, _LIMITS, required=required, locks=bool(options.bundle), kept_out=private_places())
     write_atomically(work / REQUEST_FILE, json.dumps(request).encode())
     write_atomically(work / BOUNDARY_FILE, policy.to_json())
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
@@ -143,6 +145,7 @@ def _grants(source: ModelSource, work: Path) -> Iterator[Grant]:
         yield str(cache_directory().absolute() / name), "read"
     if os.environ.get("DUMP"):
         folder = Path(os.environ["DUMP"]).absolute()
+        _refuse_private(folder)
         folder.mkdir(parents=True, exist_ok=True)
         yield str(folder), "write"
     yield from ((str(blob.absolute()), "read") for blob in source.blobs.values() if isinstance(blob, Path))
@@ -151,13 +154,25 @@ def _grants(source: ModelSource, work: Path) -> Iterator[Grant]:
         yield from _beside(source.model.absolute().parent)
 
 
+def _refuse_private(folder: Path) -> None:
+    """Raises IngotError INVALID_ARGUMENT: a process that reads a model would write where keys lie."""
+    found = held(str(folder), private_places())
+    if found:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the folder for intermediate forms holds what a process that reads a model must not reach",
+            field="DUMP",
+            expected="a folder of its own",
+            received=f"{folder}, in which {found[0]} lies",
+        )
+
+
 def _beside(folder: Path) -> Iterator[Grant]:
     """The files that may hold a model's data: what lies in its folder, but nothing hidden and nobody's home."""
-    private = [Path.home(), cache_directory(), Path(os.environ.get("INGOT_HOME") or Path.home() / ".ingot").absolute()]
+    private = (*private_places(), *map(os.path.realpath, (Path.home(), cache_directory())))
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            hidden = entry.name.startswith(".") or any(own.is_relative_to(entry.path) for own in private)
-            if not hidden:
+            if not entry.name.startswith(".") and not held(entry.path, private):
                 yield entry.path, "read"
 
 

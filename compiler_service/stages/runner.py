@@ -18,8 +18,9 @@ from typing import Any
 
 from compiler_service.boundary.parts import Part
 from compiler_service.boundary.policy import Grant, Policy
+from compiler_service.boundary.private import private_places
 from compiler_service.boundary.state import LAUNCH
-from compiler_service.boundary.toolchain import ROOT, toolchain
+from compiler_service.boundary.toolchain import importable, toolchain
 from compiler_service.stages.attend import StoppedError, attend
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import exceeded, how_it_died, killed_for_memory, read_result
@@ -35,7 +36,7 @@ PREPARE = "prepare"
 VERIFY = "verify"
 _SHARED = ("native", "zig")
 """Folders of the cache that the toolchain uses; what else lies there belongs to others."""
-_INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "DEBUG", "VERIFY", "LD_LIBRARY_PATH", "TZ")
+_INHERITED = ("PATH", "LANG", "LC_ALL", "VIRTUAL_ENV", "DEBUG", "VERIFY", "LD_LIBRARY_PATH", "TZ")
 
 
 @dataclass(frozen=True)
@@ -146,10 +147,11 @@ class StageRunner:
         return Policy(
             grants=(
                 *toolchain((*self.programs, *self._emulator(request))),
-                *((file, "read") for file in files),
+                *((file, "read") for file in (*files, *filter(os.path.isfile, self.command[1:]))),
                 *self._shared("write" if request["stage"] == PREPARE else "read"),
                 (str(work), "write"),
             ),
+            kept_out=private_places(),
             limits=self.limits.as_resources(),
             descriptors=(progress,),
             required=self.required,
@@ -179,9 +181,8 @@ class StageRunner:
 def inherited_environment() -> dict[str, str]:
     """What a stage gets of this process's environment, and how its Python starts."""
     own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-    path = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(ROOT))))
     fixed = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "ORT_DISABLE_TELEMETRY": "1"}
-    return own | fixed | {"PYTHONPATH": path}
+    return own | fixed | dict(importable().environment())
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

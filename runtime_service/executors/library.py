@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _ctypes
 import ctypes
+import errno
 import fcntl
 import os
 import re
@@ -17,6 +18,9 @@ from typing import Any
 
 from runtime_service.executors.resources import Resources
 from shared_ir.errors import ErrorCode, IngotError
+
+_NEVER_A_PROGRAM = 0x8
+"""``MFD_NOEXEC_SEAL``."""
 
 
 class CTensor(ctypes.Structure):
@@ -351,14 +355,25 @@ def _private_copy(data: bytes, name: str) -> tuple[int, str]:
     """
     label = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100]
     try:
-        descriptor = os.memfd_create(f"ingot-{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        descriptor = _memory(f"ingot-{label}")
     except OSError:  # forbidden by vm.memfd_noexec or a sandbox
         path = Path(tempfile.mkdtemp(prefix="ingot-")) / "model.so"
-        path.write_bytes(data)
-        path.chmod(0o500)
+        with open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o500), "wb") as file:
+            file.write(data)
         return -1, str(path)
     with os.fdopen(os.dup(descriptor), "wb") as file:
         file.write(data)
     seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
     fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
     return descriptor, f"/proc/self/fd/{descriptor}"
+
+
+def _memory(name: str) -> int:
+    """A file in memory that is no program to execute, where the kernel can say so (Linux 6.3). Raises OSError."""
+    flags = os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING
+    try:
+        return os.memfd_create(name, flags | _NEVER_A_PROGRAM)
+    except OSError as error:
+        if error.errno != errno.EINVAL:
+            raise
+        return os.memfd_create(name, flags)

@@ -6,6 +6,7 @@ Started by a stage runner in place of the compiler: ``probe.py DIRECTORY PROGRES
 from __future__ import annotations
 
 import array
+import contextlib
 import ctypes
 import errno
 import fcntl
@@ -24,6 +25,10 @@ from typing import Any
 PTRACE_SEIZE = 0x4206
 PR_GET_NO_NEW_PRIVS = 39
 SIOCGIFCONF, FIOSETOWN = 0x8912, 0x8901
+FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_IOC_FSSETXATTR = 0x80086601, 0x40086602, 0x401C5820
+EXTENTS, NOT_DUMPED = 0x80000, 0x40
+F_SET_RW_HINT = 1036
+MFD_NOEXEC_SEAL = 8
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -77,6 +82,10 @@ def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]
         "lock a part of its model": lambda: _on_file(fcntl.lockf, aims["model"], fcntl.LOCK_SH | fcntl.LOCK_NB),
         "lease its model": lambda: _on_file(fcntl.fcntl, aims["model"], fcntl.F_SETLEASE, fcntl.F_RDLCK),
         "watch a folder": lambda: _on_file(fcntl.fcntl, os.path.dirname(os.__file__), fcntl.F_NOTIFY, fcntl.DN_CREATE),
+        "mark its model": lambda: _mark(aims["model"], FS_IOC_SETFLAGS),
+        "mark its model with a longer number": lambda: _mark(aims["model"], 1 << 32 | FS_IOC_SETFLAGS),
+        "give its model to a project": lambda: _on_file(fcntl.ioctl, aims["model"], FS_IOC_FSSETXATTR, bytes(28)),
+        "leave a hint with its model": lambda: _on_file(fcntl.fcntl, aims["model"], F_SET_RW_HINT, struct.pack("Q", 2)),
         "list the attributes of the key": lambda: _done(os.listxattr, aims["key"]),
         "see a network": lambda: [name for _, name in socket.if_nameindex() if name != "lo"],
         "use what was left open": lambda: _others_open(int(sys.argv[2])),
@@ -84,6 +93,10 @@ def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]
         "run a set-user-id program": lambda: subprocess.run(["/usr/bin/su", "--version"], check=True).returncode == 0,
         "run a shell": lambda: subprocess.run(["/bin/sh", "-c", "true"], check=True).returncode == 0,
         "run what it wrote": lambda: _run_own(work),
+        "run what it wrote without a name": lambda: _run_open(os.open(work, os.O_TMPFILE | os.O_RDWR, 0o755)),
+        "run what it wrote into memory": lambda: _run_open(os.memfd_create("program", 0)),
+        "run what it wrote into sealed memory": lambda: _run_open(os.memfd_create("program", MFD_NOEXEC_SEAL)),
+        "a pair for packets": lambda: _done(socket.socketpair, socket.AF_UNIX, socket.SOCK_SEQPACKET),
         "mount": lambda: _mount(work),
         "a new user namespace": lambda: _libc(_LIBC.unshare, 0x10000000),
         "a kernel keyring": lambda: _libc(_LIBC.syscall, 250 if os.uname().machine == "x86_64" else 219, 0, -3, 1),
@@ -171,6 +184,33 @@ def _run_own(work: Path) -> bool:
     os.write(program, Path("/bin/true").read_bytes())
     os.close(program)
     return subprocess.run([work / "program"], check=True).returncode == 0
+
+
+def _run_open(program: int) -> bool:
+    """As a file open for writing is not executed, by another descriptor of it."""
+    again = -1
+    try:
+        os.write(program, Path("/bin/true").read_bytes())
+        again = os.open(f"/proc/self/fd/{program}", os.O_RDONLY)
+        os.close(program)
+        return subprocess.run([f"/proc/self/fd/{again}"], check=True, pass_fds=(again,)).returncode == 0
+    finally:
+        if again >= 0:
+            os.close(again)
+
+
+def _mark(path: str, request: int) -> bool:
+    """As a file that backups leave out."""
+    descriptor = os.open(path, os.O_RDONLY)
+    flags = array.array("l", [EXTENTS])
+    try:
+        with contextlib.suppress(OSError):
+            fcntl.ioctl(descriptor, FS_IOC_GETFLAGS, flags)
+        marked = ctypes.c_long(flags[0] | NOT_DUMPED)
+        number = 16 if os.uname().machine == "x86_64" else 29
+        return _libc(_LIBC.syscall, number, descriptor, ctypes.c_ulong(request), ctypes.byref(marked))
+    finally:
+        os.close(descriptor)
 
 
 def _status(name: str) -> str:
