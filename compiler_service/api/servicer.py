@@ -172,7 +172,7 @@ class CompilerServicer(RegistryServicer):
     @answered
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
-        return converters.job_to_pb(self._jobs.cancel(request.id))
+        return self._reports.verified(converters.job_to_pb(self._jobs.cancel(request.id)))
 
     @answered
     def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
@@ -183,7 +183,7 @@ class CompilerServicer(RegistryServicer):
         with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
             record = self._jobs.retry(request.id, _orderer(caller))
             entered.append(record.id)
-        return converters.job_to_pb(record)
+        return self._reports.verified(converters.job_to_pb(record))
 
     @answered
     def GetJobLog(self, request: pb.GetJobLogRequest, context: grpc.ServicerContext) -> pb.GetJobLogResponse:

@@ -19,7 +19,7 @@ from shared_ir.usage import UsageError
 
 _FILTERS = "state name target label user since until"
 _LIST = Way.of("where jobs are listed", f"limit {_FILTERS} watch cancel retry reproducer log {SERVICE}")
-_ONE = Way.of("for one job", SERVICE)
+_ONE = Way.of("for one job without --log", SERVICE)
 _WATCH = Way.of("where a job is followed", f"watch {SERVICE}")
 _CANCEL = Way.of("where a job is cancelled", f"cancel {SERVICE}")
 _RETRY = Way.of("where a job is ordered once more", f"retry {SERVICE}")
@@ -76,8 +76,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         if arguments.log:
             return _log(client, arguments, output)
         if arguments.cancel:
-            job = client.cancel(arguments.id)
-        elif arguments.retry:
+            return _cancel(client, arguments.id, output)
+        if arguments.retry:
             job = client.retry(arguments.id)
         elif arguments.watch:
             return _watch(client, arguments.id, output)
@@ -92,6 +92,16 @@ def _way(arguments: argparse.Namespace) -> Way:
     if arguments.id is None:
         return _LIST
     return next((way for name, way in _WAYS.items() if getattr(arguments, name)), _ONE)
+
+
+def _cancel(client: Client, id: str, output: Output) -> int:
+    """One that had finished is shown as it is: nothing was cancelled, which is said."""
+    job = client.cancel(id)
+    output.document(job)
+    if job.state != "CANCELLED":
+        output.note(f"{job.id} had finished before: nothing was cancelled")
+    show(job, output)
+    return SUCCESS
 
 
 def _reproducer(client: Client, id: str, output: Output) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,17 +98,36 @@ def run_models(arguments: argparse.Namespace, output: Output) -> int:
                     output.note(f"{refused.name}: {refused.error}")
             _say_more(output, len(found), limit)
             return SUCCESS
-        for name, version in changes.items():
-            client.set_label(arguments.name, name, version, arguments.etag)
-        for name in arguments.delete_label:
-            client.delete_label(arguments.name, name, arguments.etag)
-        if registry.delete(client, arguments, output):
-            return SUCCESS
-        if arguments.out:
-            number = whole_number(arguments.version)
-            which = number if number is not None else arguments.version or None
-            output.note(f"version {client.download(arguments.name, arguments.out, which)} is in {arguments.out}")
+        with _told_if_it_fails() as done:
+            for name, version in changes.items():
+                client.set_label(arguments.name, name, version, arguments.etag)
+                done.append(f"label {name!r} was set to {version}")
+            for name in arguments.delete_label:
+                client.delete_label(arguments.name, name, arguments.etag)
+                done.append(f"label {name!r} was deleted")
+            if registry.delete(client, arguments, output):
+                return SUCCESS
+            if arguments.out:
+                _download(client, arguments, output)
         return _show_model(client, arguments.name, limit, output)
+
+
+@contextmanager
+def _told_if_it_fails() -> Iterator[list[str]]:
+    """A list for what has been changed: where something fails after it, the error says so, for that stays."""
+    done: list[str] = []
+    try:
+        yield done
+    except IngotError as error:
+        if not done:
+            raise
+        raise replace(error, message=f"{error.message.rstrip('.')}; before that {', '.join(done)}") from error
+
+
+def _download(client: Client, arguments: argparse.Namespace, output: Output) -> None:
+    number = whole_number(arguments.version)
+    which = number if number is not None else arguments.version or None
+    output.note(f"version {client.download(arguments.name, arguments.out, which)} is in {arguments.out}")
 
 
 def _show_model(client: Client, name: str, limit: int | None, output: Output) -> int:

@@ -41,7 +41,7 @@ def add_parser(commands: Any) -> None:
     )
     remove = actions.add_parser("remove", help="take a token away; services notice within a call")
     remove.add_argument("id")
-    show = actions.add_parser("list", help="ids, scopes and namespaces")
+    show = actions.add_parser("list", help="ids, scopes and namespaces, and what each namespace may hold")
     quota = actions.add_parser("quota", help="what a namespace may hold at once; 0 is no limit of its own")
     quota.add_argument("namespace")
     for option, what in _QUOTAS.items():
@@ -88,14 +88,18 @@ def _quota(arguments: argparse.Namespace, output: Output) -> int:
 
 def _list(arguments: argparse.Namespace, output: Output) -> int:
     path = _path(arguments)
-    file = read_token_file(path) if path.exists() else TokenFile.empty()
+    file = TokenFile.empty() if arguments.file is None and not path.exists() else read_token_file(path)
     rows = []
     for grant in file.grants:
         until = datetime.fromtimestamp(grant.expires, UTC).isoformat(timespec="seconds") if grant.expires else ""
         rows.append((grant.principal.user, sorted(grant.principal.scopes), grant.principal.namespace, until))
     names = ("id", "scopes", "namespace", "expires")
-    output.document([dict(zip(names, row, strict=True)) for row in rows])
+    quotas = file.document.get("namespaces", {})
+    output.document({"tokens": [dict(zip(names, row, strict=True)) for row in rows], "namespaces": quotas})
     output.table(names, [(user, ", ".join(scopes), namespace, until) for user, scopes, namespace, until in rows])
+    if quotas:
+        limits = [(namespace, *(own.get(what) or "" for what in _QUOTAS.values())) for namespace, own in quotas.items()]
+        output.table(("namespace", *(f">{what.replace('_', ' ')}" for what in _QUOTAS.values())), limits)
     return SUCCESS
 
 

@@ -57,8 +57,9 @@ BASELINE_FEATURES: Mapping[str, tuple[str, ...]] = {
     "x86_64": _V1,
     "aarch64": _ARMV8,
     "armv7": (),
-    "riscv64": (),
+    "riscv64": ("m", "a", "f", "d", "c"),
 }
+"""What every machine of an architecture has under Linux; the C parts of a library are compiled for it."""
 
 _IMPLIED: Mapping[str, tuple[str, ...]] = {
     "avx512f": (*_V3, "avx512f"),

@@ -123,6 +123,10 @@ _OPTIONS = {
 """Attribute -> option of the text form, in canonical order."""
 
 
+_ARMV7 = re.compile(r"(?:arm|thumb)v7(?:a|l|hl|k|s|ve)?\Z")
+"""Little-endian processors of profile A; those of profile M run no Linux with threads."""
+
+
 def architecture_of(triple: str) -> str:
     """The architecture that a triple names.
 
@@ -137,7 +141,7 @@ def architecture_of(triple: str) -> str:
             return "x86_64"
         case "arm64":
             return "aarch64"
-    if first.startswith(("armv7", "thumbv7")):
+    if _ARMV7.match(first):
         return "armv7"
     raise IngotError(
         ErrorCode.INVALID_TARGET,

@@ -67,6 +67,8 @@ def test_a_repeated_submit_is_a_hit_within_100_milliseconds(client: Client) -> N
     assert min(times) < 0.1
     assert job.targets[0].HasField("verification"), "as GetJob has it"
     assert job.targets[0].verification == client.job(job.id).targets[0].verification
+    cancelled = client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
+    assert cancelled.targets[0].verification == job.targets[0].verification, "of a job that had finished before"
     assert client.stub.GetModel(pb.GetModelRequest(name="again")).labels["stable"] == 1
     watched = list(client.stub.WatchJob(pb.WatchJobRequest(id=job.id), timeout=10))
     assert watched[-1].job.state == pb.JOB_STATE_SUCCEEDED

@@ -20,9 +20,10 @@ from ingot.cli.output import Output, PrintableConsole
 from ingot.records import STAGES, Job, OutputFigures, TargetJob, Verification, in_order
 from shared_ir.artifact.value import Artifact
 from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import symbol
 from shared_ir.plan.program import SymbolSource, TensorSpec
-from tests.ingot.cli.recorder import FakeClient, record, run
+from tests.ingot.cli.recorder import DONE, FakeClient, record, run
 from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
 
@@ -105,6 +106,43 @@ def test_a_log_has_a_line_for_each_of_its_lines(
     assert line.endswith(" INFO host build: began")
     assert main(["jobs", "1", "--log", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["stage"] == "build"
+
+
+def test_a_stage_is_asked_for_beside_the_log_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    found = run(record(tmp_path, monkeypatch), "jobs", "1", "--stage", "build")
+    assert found.status == 2
+    assert "--stage means nothing for one job without --log" in found.errors
+
+
+@pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "CANCELLED"])
+def test_who_cancels_what_had_finished_is_told(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "cancel", lambda *_: replace(DONE, state=state), raising=False)
+    found = run(own, "jobs", "1", "--cancel")
+    assert found.status == 0
+    assert ("nothing was cancelled" in found.errors) is (state != "CANCELLED")
+
+
+@pytest.mark.parametrize(
+    "order", [("--set-label", "a=1", "--delete-label", "b"), ("--delete-label", "a", "--delete-label", "b")]
+)
+def test_an_error_says_what_was_done_before_it(
+    order: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def delete_label(_: FakeClient, model: str, label: str, etag: str) -> None:
+        if label == "b":
+            raise IngotError(ErrorCode.NOT_FOUND, f"model {model!r} has no label {label!r}")
+
+    monkeypatch.chdir(tmp_path)
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "delete_label", delete_label, raising=False)
+    found = run(own, "models", "net", *order)
+    done = "set to 1" if order[0] == "--set-label" else "deleted"
+    assert found.status == 1
+    assert f"has no label 'b'; before that label 'a' was {done}" in found.errors
+    assert "before that" not in run(own, "models", "net", *order[2:]).errors
 
 
 def huge() -> Artifact:

@@ -78,6 +78,8 @@ def test_required_features_are_those_of_the_cpu_and_the_flags() -> None:
         ("", "empty"),
         ("llvm -mcpu=x", "-mtriple"),
         ("llvm -mtriple=mips-linux-gnu", "mips"),
+        ("llvm -mtriple=armv7eb-linux-gnueabihf", "armv7eb"),
+        ("llvm -mtriple=thumbv7m-linux-gnueabihf", "thumbv7m"),
         ("llvm -mtriple=x86_64-linux-gnu -mcup=znver4", "-mcup"),
         ("llvm -mtriple=x86_64-linux-gnu -mattr=avx2", "avx2"),
         ("llvm -mtriple=x86_64-linux-gnu -cores=0", "-cores=0"),

@@ -1,4 +1,4 @@
-"""Reading what a linked library needs and offers: the dynamic section of a 64- or 32-bit little-endian ELF file.
+"""Reading what a linked library needs and offers, and what an object leaves open: 64- and 32-bit little-endian ELF files.
 
 Format: System V gABI chapters 4 and 5; symbol versions: LSB 5.0 Core, section 10.7.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-_SHT_DYNAMIC, _SHT_DYNSYM, _SHT_VERNEED = 6, 11, 0x6FFFFFFE
+_SHT_SYMTAB, _SHT_DYNAMIC, _SHT_DYNSYM, _SHT_VERNEED = 2, 6, 11, 0x6FFFFFFE
 _DT_NEEDED = 1
 _SHN_UNDEF = 0
 
@@ -44,13 +44,10 @@ def read_shared_library(data: bytes) -> SharedLibrary:
     Raises:
         ValueError: not a little-endian ELF file.
     """
-    if data[:4] != b"\x7fELF" or data[5] != 1:
-        raise ValueError("not a little-endian ELF file")
-    wide = data[4] == 2
-    sections = _sections(data, wide)
+    wide, sections = _opened(data)
     exports: list[str] = []
     imports: list[str] = []
-    for name, index in _symbols(data, wide, sections):
+    for name, index in _symbols(data, wide, sections, _SHT_DYNSYM):
         (imports if index == _SHN_UNDEF else exports).append(name)
     return SharedLibrary(
         needed=tuple(_needed(data, wide, sections)),
@@ -58,6 +55,25 @@ def read_shared_library(data: bytes) -> SharedLibrary:
         imports=tuple(sorted(imports)),
         versions=tuple(sorted(_versions(data, sections))),
     )
+
+
+def undefined_symbols(data: bytes) -> list[str]:
+    """Names that the object file ``data`` leaves for others to define.
+
+    Raises:
+        ValueError: not a little-endian ELF file.
+    """
+    wide, sections = _opened(data)
+    symbols = _symbols(data, wide, sections, _SHT_SYMTAB)
+    return [name for name, index in symbols if index == _SHN_UNDEF and name]
+
+
+def _opened(data: bytes) -> tuple[bool, list[_Section]]:
+    """Whether it is of 64 bits, and its sections."""
+    if data[:4] != b"\x7fELF" or data[5] != 1:
+        raise ValueError("not a little-endian ELF file")
+    wide = data[4] == 2
+    return wide, _sections(data, wide)
 
 
 def _sections(data: bytes, wide: bool) -> list[_Section]:
@@ -73,10 +89,10 @@ def _string(data: bytes, table: _Section, offset: int) -> str:
     return data[start : data.index(b"\0", start)].decode()
 
 
-def _symbols(data: bytes, wide: bool, sections: list[_Section]) -> list[tuple[str, int]]:
+def _symbols(data: bytes, wide: bool, sections: list[_Section], kind: int) -> list[tuple[str, int]]:
     layout = struct.Struct("<IBBHQQ" if wide else "<IIIBBH")
     found = []
-    for section in (s for s in sections if s.kind == _SHT_DYNSYM):
+    for section in (s for s in sections if s.kind == kind):
         for at in range(section.offset + layout.size, section.offset + section.size, layout.size):
             fields = layout.unpack_from(data, at)
             found.append((_string(data, sections[section.link], fields[0]), fields[3] if wide else fields[5]))

@@ -8,11 +8,15 @@ from functools import cache
 import llvmlite.binding as llvm
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.cpu_features import BASELINE_FEATURES
 from shared_ir.machine.target import Target
 
 KIND = "llvm"
 """Of the targets that code is generated for: the first word of their text form."""
 _ABI = {"riscv64": "lp64d"}
+"""As the C parts have it; where the features do not carry it, LLVM takes another: :func:`.support.require_llvm` refuses them."""
+_BARE = {"riscv64": ("generic", "generic-rv64")}
+"""Processors that have less in LLVM than every machine of the architecture under Linux."""
 _QUICK_PASSES = ("sroa", "simplify_cfg", "instruction_combine", "dead_store_elimination", "simplify_cfg")
 _MOST_LINES_AT_FULL_EFFORT = 4000
 """Lines of a module beyond which it consists of unrolled tiles, on which further passes take seconds and find nothing."""
@@ -52,12 +56,19 @@ def target_machine(target: Target) -> llvm.TargetMachine:
         ) from error
     return backend.create_target_machine(
         cpu=target.cpu,
-        features=",".join(target.features),
+        features=",".join((*_assumed(target), *target.features)),
         opt=3,
         reloc="pic",
         codemodel="default",
         abiname=_ABI.get(target.architecture, ""),
     )
+
+
+def _assumed(target: Target) -> tuple[str, ...]:
+    """Features that nobody needs to ask for; those of the target come after them, and may take one away."""
+    architecture = target.architecture
+    bare = target.cpu in _BARE.get(architecture, ())
+    return tuple(f"+{name}" for name in BASELINE_FEATURES[architecture]) if bare else ()
 
 
 def compile_ir(text: str, target: Target, effort: Effort = Effort.FULL) -> bytes:

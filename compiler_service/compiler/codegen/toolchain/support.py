@@ -5,20 +5,53 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from dataclasses import dataclass
 from functools import cache
 
+from compiler_service.compiler.codegen.toolchain.elf import undefined_symbols
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.codegen.toolchain.machine import KIND, target_machine
+from compiler_service.compiler.codegen.toolchain.machine import KIND, compile_ir, target_machine
+from compiler_service.compiler.codegen.toolchain.zig import zig_target
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.cpu_features import BASELINE_FEATURES
 from shared_ir.machine.target import PRESETS, Target, parse_target
 
 _UNKNOWN = re.compile(r"'([^']+)' is not a recognized (processor|feature) for this target")
+_REFUSAL = re.compile(r"^(?:LLVM ERROR: |error: (?:<unknown>:0:0: )?)(.+)|^(.+) \(ignoring target-abi\)$", re.MULTILINE)
 _TIMEOUT_SECONDS = 60.0
+_CALLS = "calls "
+_MOST_CALLS = 4
+_REMEDY = "`ingot targets` lists the presets; `host` is this machine."
+_ARITHMETIC = """
+define {type} @of_{name}({type} %a, {type} %b) nounwind {{
+  %sum = fadd {type} %a, %b
+  %product = fmul {type} %sum, %a
+  %quotient = fdiv {type} %product, %b
+  %root = call {type} @llvm.sqrt.{name}({type} %quotient)
+  %whole = fptosi {type} %root to {whole}
+  %result = sitofp {whole} %whole to {type}
+  ret {type} %result
+}}
+declare {type} @llvm.sqrt.{name}({type})
+"""
+_CONVERSIONS = """
+define double @wide(float %a) nounwind {
+  %result = fpext float %a to double
+  ret double %result
+}
+define float @narrow(double %a) nounwind {
+  %result = fptrunc double %a to float
+  ret float %result
+}
+"""
+_TYPES = (("float", "f32", "i32"), ("double", "f64", "i32"), ("<4 x float>", "v4f32", "<4 x i32>"))
+_PROBE = _CONVERSIONS + "".join(_ARITHMETIC.format(type=own, name=name, whole=whole) for own, name, whole in _TYPES)
+"""What every kernel takes for granted: arithmetic of floats by instructions, and floats where functions of C expect them."""
 
 
 def require_llvm(target: Target) -> None:
-    """Raises IngotError INVALID_TARGET: of a kind that there is no code generator for, or of a cpu or with features that LLVM does not
-    know."""
+    """Raises IngotError INVALID_TARGET: of a kind that there is no code generator for, of a cpu or with features that LLVM does not
+    know, without what every library uses, or of a system that nothing is linked for."""
     if target.kind != KIND:
         raise IngotError(
             ErrorCode.INVALID_TARGET,
@@ -27,24 +60,44 @@ def require_llvm(target: Target) -> None:
             expected=KIND,
             received=target.kind,
         )
+    zig_target(target)
     if _names(target) in _known():
         return
-    for word, what in _unknown_words(*_names(target)):
-        raise IngotError(
-            ErrorCode.INVALID_TARGET,
-            f"LLVM knows no {what} {word!r} of {target.architecture}",
-            field="target",
-            expected=f"a {what} of {target.architecture} by its LLVM name",
-            received=str(target),
-            remedy="`ingot targets` lists the presets; `host` is this machine.",
-        )
+    answer = _ask(*_names(target))
+    for word, what in answer.unknown:
+        expected = f"a {what} of {target.architecture} by its LLVM name"
+        raise _refused(target, f"LLVM knows no {what} {word!r} of {target.architecture}", expected)
+    _require_base(target)
+    if answer.refusal:
+        expected = "instructions for float32 and float64, and the registers that functions of C take them in"
+        raise _refused(target, f"no code that works can be generated for this target: {answer.refusal}", expected)
     target_machine(target)
 
 
 def main() -> None:
-    """Makes the code generator of each target that an argument describes; what LLVM does not know, it prints."""
+    """Generates code for each target that an argument describes; what LLVM does not know or cannot do, it prints, and what that code
+    would have to call is printed here."""
     for text in sys.argv[1:]:
-        target_machine(parse_target(text))
+        target = parse_target(text)
+        if called := undefined_symbols(compile_ir(_PROBE, target)):
+            print(_CALLS + ", ".join(called[:_MOST_CALLS]))
+
+
+def _require_base(target: Target) -> None:
+    missing = sorted(set(BASELINE_FEATURES[target.architecture]) - target.required_features)
+    if missing:
+        base = ", ".join(BASELINE_FEATURES[target.architecture])
+        message = (
+            f"without {', '.join(missing)} no code works: the C parts of a library for {target.architecture} use {base}"
+        )
+        raise _refused(target, message, f"a target with {base}")
+
+
+def _refused(target: Target, message: str, expected: str) -> IngotError:
+    received = str(target)
+    return IngotError(
+        ErrorCode.INVALID_TARGET, message, field="target", expected=expected, received=received, remedy=_REMEDY
+    )
 
 
 def _names(target: Target) -> tuple[str, str, tuple[str, ...]]:
@@ -57,16 +110,31 @@ def _known() -> frozenset[tuple[str, str, tuple[str, ...]]]:
     return frozenset(_names(target) for target in (host_target(), *(t for t, _ in PRESETS.values())))
 
 
-@cache
-def _unknown_words(triple: str, cpu: str, features: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Each with ``processor`` or ``feature``.
+@dataclass(frozen=True)
+class _Answer:
+    """Words that LLVM does not know, each with ``processor`` or ``feature``, and why no code comes of the others, if none does."""
 
-    LLVM ignores such words, and tells nobody but standard error: hence a process of its own.
-    """
+    unknown: tuple[tuple[str, str], ...]
+    refusal: str
+
+
+@cache
+def _ask(triple: str, cpu: str, features: tuple[str, ...]) -> _Answer:
+    """LLVM ignores what it does not know, and ends the process over what it cannot do, and tells nobody but standard error: hence a
+    process of its own."""
     flags = f" -mattr={','.join(features)}" if features else ""
     command = [sys.executable, "-m", __name__, f"{KIND} -mtriple={triple} -mcpu={cpu}{flags}"]
     done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
-    return tuple(dict.fromkeys(_UNKNOWN.findall(done.stderr)))
+    unknown = tuple(dict.fromkeys(_UNKNOWN.findall(done.stderr)))
+    return _Answer(unknown, _refusal(done.returncode, done.stdout, done.stderr))
+
+
+def _refusal(status: int, output: str, errors: str) -> str:
+    if said := _REFUSAL.search(errors):
+        return f"LLVM says: {said[1] or said[2]}"
+    if output.startswith(_CALLS):
+        return f"it has no instructions for what {output.removeprefix(_CALLS).strip()} do"
+    return f"LLVM is ended by signal {-status}" if status < 0 else ""
 
 
 if __name__ == "__main__":

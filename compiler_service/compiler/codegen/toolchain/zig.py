@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from functools import cache
@@ -64,7 +65,7 @@ def zig_target(target: Target, *, static: bool = False) -> tuple[str, ...]:
     itself run everywhere. ``static`` asks for musl, whose programs need nothing on the device.
 
     Raises:
-        IngotError: INVALID_TARGET, not Linux.
+        IngotError: INVALID_TARGET, not Linux, or of an ABI that nothing is linked for.
     """
     words = target.triple.split("-")
     if "linux" not in words:
@@ -76,14 +77,27 @@ def zig_target(target: Target, *, static: bool = False) -> tuple[str, ...]:
             received=target.triple,
             remedy="Compile for a Linux triple.",
         )
-    environment = words[-1] if words[-1] != "linux" else "gnu"
-    if static or "musl" in environment:
-        environment = "musleabihf" if environment.endswith("eabihf") else "musl"
-    else:
-        environment = f"{environment}.{_GLIBC[target.architecture]}"
+    library, abi = _environment(target, words[-1] if words[-1] != "linux" else "gnu")
+    environment = f"musl{abi}" if static or library == "musl" else f"gnu{abi}.{_GLIBC[target.architecture]}"
     architecture = _ZIG_ARCHITECTURES.get(target.architecture, target.architecture)
     cpu = _ZIG_CPUS.get(target.architecture, "baseline")
     return ("-target", f"{architecture}-linux-{environment}", f"-mcpu={cpu}")
+
+
+def _environment(target: Target, name: str) -> tuple[str, str]:
+    """The C library, ``gnu`` or ``musl``, and on 32-bit ARM whether floats travel in its registers: ``eabihf``, else ``eabi``."""
+    found = re.fullmatch(r"(gnu|musl)(eabi(?:hf)?)?", name)
+    if found and bool(found[2]) == (target.architecture == "armv7"):
+        return found[1], found[2] or ""
+    known = ("gnueabihf", "gnueabi", "musleabihf", "musleabi") if target.architecture == "armv7" else ("gnu", "musl")
+    raise IngotError(
+        ErrorCode.INVALID_TARGET,
+        f"no libraries are linked for the ABI {name!r} of {target.architecture}",
+        field="target",
+        expected=f"a triple that ends with one of {', '.join(known)}",
+        received=target.triple,
+        remedy="Compile for the ABI that the system on the device has.",
+    )
 
 
 def run_zig(arguments: Sequence[str], directory: Path, *, verbose: bool = False, alone: bool = False) -> str:

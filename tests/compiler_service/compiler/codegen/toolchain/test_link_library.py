@@ -85,6 +85,9 @@ def test_math_library_is_refused(model: NativeModel) -> None:
         ("llvm -mtriple=aarch64-linux-musl -mcpu=cortex-a72", False, "aarch64-linux-musl", ""),
         ("raspberry-pi/2b", False, "arm-linux-gnueabihf.2.17", "2.17"),
         ("raspberry-pi/2b", True, "arm-linux-musleabihf", "2.17"),
+        ("llvm -mtriple=armv7-linux-gnueabi", False, "arm-linux-gnueabi.2.17", "2.17"),
+        ("llvm -mtriple=armv7-linux-gnueabi", True, "arm-linux-musleabi", "2.17"),
+        ("llvm -mtriple=armv7-linux-musleabi", False, "arm-linux-musleabi", ""),
         ("riscv64/generic", False, "riscv64-linux-gnu.2.27", "2.27"),
     ],
 )

@@ -12,6 +12,7 @@ import pytest
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel
 from compiler_service.compiler.codegen.toolchain import support
+from compiler_service.compiler.codegen.toolchain.elf import undefined_symbols
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir
 from compiler_service.compiler.codegen.toolchain.support import require_llvm
@@ -22,7 +23,6 @@ from shared_ir.expr import Binary, BinaryOp, Cast, Unary, UnaryOp
 from shared_ir.machine.target import PRESETS, Target, parse_target
 from tests.compiler_service.compiler.codegen.emit.test_emit_operators import TYPES, operators
 from tests.compiler_service.compiler.codegen.loop_kernels import elementwise, matmul
-from tests.compiler_service.compiler.codegen.toolchain.object_files import undefined_symbols
 
 MACHINES = {"x86_64": 62, "aarch64": 183, "armv7": 40, "riscv64": 243}  # e_machine of ELF
 FAMILIES = ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64/generic", "armv7/generic", "riscv64/generic", "riscv64/rvv"]
