@@ -20,7 +20,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import tritonclient.grpc as triton
 from prometheus_client.parser import text_string_to_metric_families
 
 import ingot
@@ -30,9 +29,9 @@ from bench.machine import describe_machine
 from bench.report import markdown_table
 from bench.servers.peers import start_of_layout
 from bench.servers.processes import ServerProcess
+from ingot.endpoint import Endpoint
 
 _ROWS, _EXECUTIONS = "ingot_inference_rows_total", "ingot_inference_executions_total"
-_DATATYPES = {"float32": "FP32", "int64": "INT64"}
 
 
 @dataclass(frozen=True)
@@ -46,15 +45,10 @@ class Turn:
 
 def ask(address: str, feeds: dict[str, np.ndarray], end: threading.Event) -> None:
     """One request after another, of one row."""
-    with triton.InferenceServerClient(
-        address, channel_args=[("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
-    ) as client:
-        inputs = []
-        for name, array in feeds.items():
-            inputs.append(triton.InferInput(name, list(array.shape), _DATATYPES[str(array.dtype)]))
-            inputs[-1].set_data_from_numpy(array)
-        while not end.is_set():
-            client.infer(MODEL, inputs)
+    endpoint = Endpoint(address)
+    while not end.is_set():
+        endpoint.infer(MODEL, feeds)
+    endpoint.close()
 
 
 def served(server: ServerProcess, metrics: str, feeds: dict[str, np.ndarray], clients: int, seconds: float) -> Turn:
