@@ -138,7 +138,7 @@ def test_numbers_are_refused_where_strings_belong_and_the_other_way_round() -> N
     nodes = [helper.make_node("Exp", ["x"], ["y"])]
     with pytest.raises(IngotError) as caught:
         run_compiled(model(nodes, [words()], "y"), {"x": WORDS})
-    assert caught.value.code is ErrorCode.UNSUPPORTED_DTYPE
+    assert (caught.value.code, caught.value.expected) == (ErrorCode.TYPE_MISMATCH, "a float")
 
 
 def test_a_bundle_of_calls_is_refused() -> None:
