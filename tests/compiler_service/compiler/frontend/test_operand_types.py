@@ -74,6 +74,7 @@ def refusal(model: onnx.ModelProto) -> IngotError | None:
     return None
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("op", sorted(published()))
 def test_another_kind_is_refused_and_never_a_fault_of_the_compiler(op: str) -> None:
     for label, model, is_taken in retyped(op):

@@ -55,6 +55,7 @@ def _floats(lanes: int) -> Function:
     return elementwise({"x": DType.FLOAT32}, outputs, lanes)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow  # the first build for a machine builds its C library
 @pytest.mark.parametrize("seed", range(_DRAWN))
 def test_a_target_that_lacks_features_works_or_is_refused(seed: int, tmp_path: Path) -> None:
