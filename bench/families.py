@@ -51,6 +51,14 @@ def elementwise(count: int) -> onnx.ModelProto:
     return build.model({"x": ["n", _WIDTH]}, [x])
 
 
+def cheap(count: int) -> onnx.ModelProto:
+    """The cheapest operations one after the other: time is what the compiler takes for each, and little of it LLVM's."""
+    build, x = Builder(), "x"
+    for i in range(count):
+        x = build.add("Relu" if i % 2 else "Neg", x)
+    return build.model({"x": ["n", _WIDTH]}, [x])
+
+
 def softmax(count: int) -> onnx.ModelProto:
     """Kernels one after the other whose results are of symbolic size."""
     build, x = Builder(), "x"
@@ -73,6 +81,13 @@ def concat_operands(count: int) -> onnx.ModelProto:
     build = Builder()
     parts = [build.add("Mul", "x", build.hold(np.full(_WIDTH, i, np.float32))) for i in range(count - 1)]
     return build.model({"x": ["n", _WIDTH]}, [build.add("Concat", *parts, axis=0)])
+
+
+def numbers(count: int) -> onnx.ModelProto:
+    """Equal operations that differ in the number which each takes, all of whose results are joined."""
+    build = Builder()
+    parts = [build.add("Add", "x", build.hold(np.full(1, i, np.float32))) for i in range(count - 1)]
+    return build.model({"x": ["n"]}, [build.add("Concat", *parts, axis=0)])
 
 
 def sum_operands(count: int) -> onnx.ModelProto:
@@ -211,9 +226,11 @@ FAMILIES: Mapping[str, Family] = {
     family.__name__: family
     for family in (
         elementwise,
+        cheap,
         softmax,
         concat_chain,
         concat_operands,
+        numbers,
         sum_operands,
         consumers,
         branches,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -22,9 +22,6 @@ from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.frontend.report import CheckReport
 from compiler_service.compiler.frontend.report import check_model as report_model
-from compiler_service.compiler.graph_passes.analysis.aliases import is_empty, runs_no_kernel
-from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.memory.parts import find_strides
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
@@ -33,6 +30,7 @@ from compiler_service.compiler.loop_ir import passes as loop_passes
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.accuracy import describe_algorithms
+from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
     BuiltKernel,
     Kernel,
@@ -54,9 +52,6 @@ from compiler_service.compiler.reference.verification import (
 )
 from compiler_service.compiler.schedule.default import METHODS, ChosenSchedule
 from compiler_service.compiler.schedule.records import to_text
-from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
-from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, Known, group_kernels
-from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
@@ -64,7 +59,7 @@ from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import GROUP_OP, Graph, walk_graphs
+from shared_ir.graph.ir import walk_graphs
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import Call, Plan, walk_steps
@@ -334,24 +329,6 @@ def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
     return replace(variant, module=module, memory=memory)
-
-
-def define_kernels(variant: Variant) -> Variant:
-    """With the kernels that its fused graph launches, in order, bodies of control flow included; views launch nothing."""
-    with variant.within():
-        return replace(variant, definitions=tuple(_define_kernels(variant.module.graph, {})))
-
-
-def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
-    known, strides = known_values(graph, outer), find_strides(graph)
-    for node in graph.nodes:
-        if node.op in SEQUENTIAL:
-            yield from (algorithm_kernel(node) for value in node.results if not is_empty(value))
-        elif node.op != GROUP_OP:
-            for body in node.subgraphs:
-                yield from _define_kernels(body, known)
-        elif not runs_no_kernel(node):
-            yield from (d for d in group_kernels(node, known, strides) if not is_empty(d.result))
 
 
 def link_attachments(

@@ -223,8 +223,9 @@ class _Validator:
         for buffers, kinds in ((step.inputs, step.takes), (step.outputs, step.gives)):
             _require(len(buffers) == len(kinds), where, f"{len(buffers)} buffers for {len(kinds)} types")
             self._buffers(buffers, where, least=-1)
-            for kind in kinds:
-                _require(kind == _OBJECT or kind in DType.__members__.values(), where, f"the type {kind!r:.80}")
+            for buffer, kind in zip(buffers, kinds, strict=True):
+                fits = kind == _OBJECT or kind in DType.__members__.values() if buffer >= 0 else kind == ""
+                _require(fits, where, f"the type {kind!r:.80}")
         known = isinstance(step.attributes, Mapping) and all(isinstance(name, str) for name in step.attributes)
         _require(known, where, "attributes that have no names")
         dtype = step.attributes.get("dtype", DType.BOOL)

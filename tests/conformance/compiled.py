@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,6 +18,7 @@ from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.loading.loader import load_model
 from shared_ir.artifact.value import Artifact
 from shared_ir.machine.target import Target
+from shared_ir.plan.json_form import read_plan, write_plan
 
 Array = np.ndarray
 
@@ -50,8 +52,9 @@ def run_compiled(
 
 @lru_cache(maxsize=16)
 def _artifact(model: bytes, opt_level: int, target: Target) -> Artifact:
-    """Tests run one model over several feeds."""
-    return compile_model(ModelSource.of(model), target, CompileOptions(opt_level=opt_level), workers=0)
+    """Tests run one model over several feeds. What runs is the plan that a file would give."""
+    made = compile_model(ModelSource.of(model), target, CompileOptions(opt_level=opt_level), workers=0)
+    return replace(made, plan=read_plan(write_plan(made.plan)))
 
 
 def run_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:

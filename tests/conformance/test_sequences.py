@@ -105,6 +105,38 @@ def test_a_loop_that_collects_tensors_of_growing_size() -> None:
     check(proto, {"x": x, "trips": np.array(4)}, [parts, np.concatenate(parts)])
 
 
+@pytest.mark.parametrize("carried", [False, True])
+def test_an_empty_sequence_goes_through_control_flow(carried: bool) -> None:
+    """It is made without operands, and what is put into it has no position: calls with operands that are absent."""
+
+    def body(name: str, nodes: list[onnx.NodeProto], inputs: list[onnx.ValueInfoProto]) -> onnx.GraphProto:
+        outputs = [value("on", rank=0, dtype=BOOL)] if inputs else []
+        return helper.make_graph(nodes, name, inputs, [*outputs, value(nodes[-1].output[0], "sequence")])
+
+    put = helper.make_node("SequenceInsert", ["none", "x"], ["put"])
+    if carried:
+        given = [value("i", rank=0, dtype=INT64), value("go", rank=0, dtype=BOOL), value("state", "sequence")]
+        put.input[0] = "state"
+        loop = body("loop", [helper.make_node("Identity", ["go"], ["on"]), put], given)
+        chosen = helper.make_node("Loop", ["trips", "", "none"], ["s"], body=loop)
+    else:
+        kept = body("kept", [helper.make_node("SequenceConstruct", ["x", "x"], ["two"])], [])
+        chosen = helper.make_node("If", ["flag"], ["s"], then_branch=body("then", [put], []), else_branch=kept)
+    nodes = [
+        helper.make_node("SequenceEmpty", [], ["none"], dtype=FLOAT),
+        chosen,
+        helper.make_node("SequenceErase", ["s"], ["fewer"]),
+        helper.make_node("SequenceLength", ["fewer"], ["l"]),
+        helper.make_node("ConcatFromSequence", ["s"], ["y"], axis=0),
+    ]
+    trips, flag = helper.make_tensor_value_info("trips", INT64, []), helper.make_tensor_value_info("flag", BOOL, [])
+    proto = model(nodes, [X, trips if carried else flag], [value("l", rank=0, dtype=INT64), value("y")])
+    x = MATRICES[0]
+    for count in (1, 2):
+        feeds = {"x": x, "trips": np.array(count)} if carried else {"x": x, "flag": np.array(count == 1)}
+        check(proto, feeds, [np.array(count - 1), np.concatenate([x] * count)])
+
+
 def test_a_branch_that_gives_one_sequence_or_another() -> None:
     def arm(name: str, *inputs: str) -> onnx.GraphProto:
         node = helper.make_node("SequenceConstruct", list(inputs), [name])

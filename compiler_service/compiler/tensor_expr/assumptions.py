@@ -64,17 +64,20 @@ def _short(dim: Dim) -> str:
     return f"an extent computed from {', '.join(symbols[:_MOST_NAMED])}{more}"
 
 
-def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
-    """What must hold for the definitions of ``outputs`` and is not known to, each once.
+def assumptions(
+    outputs: Sequence[Tensor], *, fused: bool = False, given: Iterable[Tensor] = ()
+) -> tuple[Assumption, ...]:
+    """What must hold for the definitions of ``outputs`` and is not known to, each once; not for those of what is ``given``.
 
     An operand whose axis is walked element by element is as long as the walk: one that were longer would be cut in silence. Only
     what is ``partial``, or ``fused`` with it, reads the first elements of a longer axis.
     """
     stated: dict[Assumption, None] = {}
-    for t in tensors_of(outputs):
+    tensors = tuple(tensors_of(outputs, given))
+    for t in tensors:
         stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
     equals = _equals(stated)
-    for t in _computes(outputs):
+    for t in _computes(tensors):
         for own, extent in _walks(t):
             if Assumption(own, extent) in stated:
                 continue
@@ -96,18 +99,20 @@ def reached(extent: Dim, least: Dim, elements: Dim) -> Assumption:
 
 def requirements(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
     """What must hold for the symbols of a run: the assumptions of the definitions, and that no computed extent is negative."""
-    extents = dict.fromkeys(d for t in _computes(outputs) for d in t.shape if isinstance(d, Expr))
+    extents = dict.fromkeys(d for t in _computes(tensors_of(outputs)) for d in t.shape if isinstance(d, Expr))
     negative = [d for d in extents if simplify(d >= 0) != Const(True, DType.BOOL)]
     return (*assumptions(outputs, fused=fused), *(Assumption(d, 0, lower=True) for d in negative))
 
 
-def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
-    return (t for t in tensors_of(outputs) if not isinstance(t.op, Placeholder))
+def _computes(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    return (t for t in tensors if not isinstance(t.op, Placeholder))
 
 
-def tensors_of(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
-    """``outputs`` and all that they are computed from, each once."""
-    pending, seen = list(outputs), set(outputs)
+def tensors_of(outputs: Sequence[Tensor], given: Iterable[Tensor] = ()) -> Iterator[Tensor]:
+    """``outputs`` and all that they are computed from, each once, up to what is ``given``."""
+    seen = {*given}
+    pending = [t for t in dict.fromkeys(outputs) if t not in seen]
+    seen.update(pending)
     while pending:
         t = pending.pop()
         yield t

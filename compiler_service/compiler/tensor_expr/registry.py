@@ -120,7 +120,7 @@ def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Input
     check_strings(op, inputs, attributes)
     try:
         outputs = operator.define(inputs, attributes)
-        _check(op, [y for y in outputs if y is not None])
+        _check(op, [y for y in outputs if y is not None], [x for x in inputs if x is not None])
     except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         received = ", ".join("nothing" if x is None else f"{x.dtype}{list(map(str, x.shape))}" for x in inputs)
         raise mismatch(f"{op} cannot be applied: {error}", "inputs that fit the operator", received) from error
@@ -138,13 +138,14 @@ def infer_in_model(op: str, inputs: Inputs, attributes: Mapping[str, Attribute])
     return outputs
 
 
-def _check(op: str, outputs: Sequence[Tensor]) -> None:
-    """Refuse what could only read out of bounds: a model is not trusted to have operands that fit.
+def _check(op: str, outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> None:
+    """Refuse what could only read out of bounds: a model is not trusted to have operands that fit. What computes the inputs was
+    checked with them.
 
     Raises:
         IngotError: TYPE_MISMATCH.
     """
-    for a in assumptions(outputs):
+    for a in assumptions(outputs, given=inputs):
         if isinstance(a.actual, int) and isinstance(a.expected, int):
             raise mismatch(f"an operand of {op} has the wrong extent", str(a.expected), str(a.actual))
     for y in outputs:

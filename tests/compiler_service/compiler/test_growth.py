@@ -22,10 +22,15 @@ import ingot
 from bench.families import FAMILIES
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import build_kernel, define_kernels, inference, optimize
+from compiler_service.compiler.pipeline import build_kernel, inference, optimize
+from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import distinct_kernels, schedules_for
 from compiler_service.compiler.program.variants import import_variants
 from compiler_service.compiler.progress import Log, silent
+from compiler_service.compiler.tensor_expr.registry import infer
+from compiler_service.compiler.tensor_expr.tensor import placeholder
+from shared_ir.dtype import DType
+from shared_ir.expr.dim import symbol
 from shared_ir.machine.target import Target, parse_target
 
 MOST = 2.5
@@ -88,6 +93,54 @@ def test_so_do_those_for_the_operations_of_a_kernel(family: str) -> None:
     back(FAMILIES[family](3))
     small, middle, large = (calls(back, family, size) for size in (4, 8, 16))
     assert large - middle < MOST * (middle - small)
+
+
+@pytest.mark.parametrize("family", ["cheap", "numbers"])
+def test_operations_that_differ_in_numbers_alone_share_kernels(family: str) -> None:
+    """LLVM takes as long for a kernel as everything else does for many nodes."""
+    options = CompileOptions()
+    (variant,) = import_variants(
+        ModelSource(FAMILIES[family](300).SerializeToString()), options.import_options, inference(), fast=False
+    )
+    defined = define_kernels(optimize(variant, TARGET, options, Log.from_environment(silent)))
+    kernels, numbers = distinct_kernels([(defined.definitions, defined.constants)])
+    assert len(kernels) <= 2 < len(numbers)
+
+
+def test_a_few_that_differ_in_numbers_have_kernels_that_know_them() -> None:
+    options = CompileOptions()
+    (variant,) = import_variants(
+        ModelSource(FAMILIES["numbers"](100).SerializeToString()), options.import_options, inference(), fast=False
+    )
+    defined = define_kernels(optimize(variant, TARGET, options, Log.from_environment(silent)))
+    assert {len(d.arguments) for d in defined.definitions} == {1}
+
+
+def test_an_operation_takes_as_long_whatever_its_operands_come_from() -> None:
+    def visits(depth: int) -> int:
+        x = placeholder("x", (symbol("n"), 4), DType.FLOAT32)
+        for _ in range(depth):
+            (found,) = infer("Neg", (x,), {})
+            assert found is not None
+            x = found
+        count = 0
+
+        def profile(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal count
+            count += event in ("call", "c_call")
+
+        sys.setprofile(profile)
+        try:
+            infer("Relu", (x,), {})
+        finally:
+            sys.setprofile(None)
+        return count
+
+    assert visits(32) < 1.5 * visits(2)
+
+
+def test_numbers_that_are_arguments_compute_what_onnx_runtime_computes() -> None:
+    check(FAMILIES["numbers"](140), "numbers")
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -43,8 +43,8 @@ class Concatenation:
         found = [n for n in body.nodes if n.op == "Concat"]
         if len(found) != 1 or len(found[0].operands) < 2 or any(v in body.constants for v in found[0].operands):
             return None
-        (concat,) = found
-        before = {v: _needed(body, v, ()) for v in concat.operands if v not in body.inputs}
+        (concat,), given = found, frozenset(body.inputs)
+        before = {v: _needed(body, v, ()) for v in concat.operands if v not in given}
         after = _needed(body, body.outputs[0], concat.results)
         return cls(group, concat, before, after) if _come_apart(body, [*before.values(), after]) else None
 

@@ -89,14 +89,15 @@ class _Verifier:
     @classmethod
     def of(cls, program: ProvedProgram) -> _Verifier:
         graph, memory = program.graph, program.memory
-        values, sizes = {v.name: v for v in memory.buffers}, SampledSizes()
+        constants, sizes = all_constants(graph), SampledSizes()
+        values = {v.name: v for v in (*constants, *memory.buffers)}
         sized = (d for v in values.values() for d in (*v.shape, product(v.shape) * v.dtype.itemsize))
         dims = dict.fromkeys(d for d in sized if isinstance(d, Expr))
         checks = (s.constraint for s in walk_steps(program.steps) if isinstance(s, Check))
         sizes.settle(program.constraints, checks, (d for d in dims if not dim_symbols([d]) & memory.loops.keys()))
         loops = dict(_loops(graph, sizes, set(), sizes.all()))
         structure = Structure.of(graph)
-        structure.constants.update(all_constants(graph))
+        structure.constants.update(constants)
         kernels, arena = {d.result: d for d in program.definitions}, Region(Storage.ARENA, 0, 0, memory.arena_size)
         regions = MemoryRegions(sizes, sizes.all())
         return cls(memory, program.buffers, structure, kernels, regions, values, loops, arena)

@@ -25,6 +25,7 @@ from compiler_service.compiler.tensor_expr.tensor import (
     Placeholder,
     Tensor,
     compute,
+    loads,
     placeholder,
     topological,
 )
@@ -80,13 +81,14 @@ def measured_operands(node: Node) -> tuple[Value, ...]:
 
 
 def group_kernels(
-    node: Node, known: Known, strides: Mapping[Value, Strides] = MappingProxyType({})
+    node: Node, known: Known, strides: Mapping[Value, Strides] = MappingProxyType({}), *, scalars: bool = True
 ) -> tuple[KernelDefinition, ...]:
     """The kernels of an ``ingot.Group``, one per output.
 
     Args:
         known: what is known of the operands of ``node`` (small constants, shape arithmetic).
         strides: of values that have gaps in memory (see :mod:`strides`).
+        scalars: whether numbers of the body are written into the kernels; else they are arguments where they decide no position.
     """
     body = node.attributes["body"]
     assert isinstance(body, Graph)
@@ -99,10 +101,16 @@ def group_kernels(
     by_tensor = {tensors[v]: outer[v] for v in body.inputs} | {
         t: v for v, t in tensors.items() if v in body.constants and v not in outer
     }
+    kept = frozenset() if scalars else frozenset(tensors[v] for v in body_scalars(body))
     return tuple(
-        _kernel(tensors[inner], result, by_tensor, onnx_nodes, label, strides.get(result))
+        _kernel(tensors[inner], result, by_tensor, onnx_nodes, label, strides.get(result), kept)
         for inner, result in zip(body.outputs, node.results, strict=True)
     )
+
+
+def body_scalars(body: Graph) -> dict[Value, np.ndarray]:
+    """The single numbers that ``body`` holds."""
+    return {v: a for v, a in body.constants.items() if a.size == 1}
 
 
 def define_group(body: Graph, node: Node, known: Known, strides: Mapping[Value, Strides]) -> dict[Value, Tensor]:
@@ -134,12 +142,13 @@ def _kernel(
     nodes: tuple[str, ...],
     label: str,
     strides: Strides | None,
+    kept: frozenset[Tensor],
 ) -> KernelDefinition:
     if isinstance(tensor.op, Placeholder):  # a copy
         source = tensor
         tensor = compute(source.shape, lambda *i: source[i], name="copy")
     flops, assumed = flops_of(tensor), requirements([tensor], fused=True)
-    known = _with_known_elements(replace(tensor, strides=strides))
+    known = _with_known_elements(replace(tensor, strides=strides), kept)
     output, shrunk = coalesce(known)
     original = {new: old for old, new in shrunk.items()}
     arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
@@ -155,14 +164,17 @@ _MOST_ELEMENTS_IN_CODE = 8
 """A known operand of at most this many elements is written into the kernel."""
 
 
-def _with_known_elements(output: Tensor) -> Tensor:
-    """Loads of arguments whose elements are known (scalars, shape arithmetic) become constants or dims."""
+def _with_known_elements(output: Tensor, kept: frozenset[Tensor]) -> Tensor:
+    """Loads of arguments whose elements are known (scalars, shape arithmetic) become constants or dims; not those of ``kept``,
+    unless elements decide which ones are read: what is written into the kernel is proven to be inside."""
     new: dict[Tensor, Tensor] = {}
+    if kept and _has_positions_from_data(output):
+        kept = frozenset()
 
     def replaced(expr: Expr) -> Expr | None:
         if not isinstance(expr, Load):
             return None
-        element = _known_element(expr)
+        element = None if expr.tensor in kept else _known_element(expr)
         return Load(new[expr.tensor], expr.indices) if element is None else element
 
     for tensor in topological(output):
@@ -173,6 +185,11 @@ def _with_known_elements(output: Tensor) -> Tensor:
         else:
             new[tensor] = tensor
     return new[output]
+
+
+def _has_positions_from_data(output: Tensor) -> bool:
+    bodies = (t.op.body for t in topological(output) if isinstance(t.op, Compute))
+    return any(True for body in bodies for load in loads(body) for index in load.indices for _ in loads(index))
 
 
 def _known_element(load: Load) -> Expr | None:

@@ -17,7 +17,7 @@ from compiler_service.compiler.tensor_expr.broadcast import (
     widen,
 )
 from compiler_service.compiler.tensor_expr.operator import Operator
-from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.compiler.tensor_expr.refusal import mismatch, too_large, unsupported_attribute
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from shared_ir.expr import Expr
 from shared_ir.expr.dim import Dim
@@ -76,8 +76,16 @@ def gemm(
     return converted(product, a.dtype)
 
 
+_MOST_OPERANDS = 1024
+"""Of one Einsum: all are arguments of one kernel."""
+_MOST_IN_A_ROW = 32
+"""Factors that are multiplied one after the other."""
+
+
 def einsum(*tensors: Tensor, equation: str) -> Tensor:
     """Einstein summation; letters that the output lacks are summed over."""
+    if len(tensors) > _MOST_OPERANDS:
+        raise too_large("Einsum has too many operands", f"at most {_MOST_OPERANDS}", str(len(tensors)))
     terms, output = _parsed(equation, tensors)
     extents = _letter_extents(terms, tensors)
     summed = [letter for letter in extents if letter not in output]
@@ -91,6 +99,8 @@ def einsum(*tensors: Tensor, equation: str) -> Tensor:
             widen(broadcast_load(t, [at[letter] for letter in term], [extents[letter] for letter in term]))
             for term, t in zip(terms, tensors, strict=True)
         ]
+        while len(factors) > _MOST_IN_A_ROW:  # as a tree: a chain would be as deep as there are operands
+            factors = [fold(lambda a, b: a * b, factors[i : i + 2]) for i in range(0, len(factors), 2)]
         return fold(lambda a, b: a * b, factors)
 
     shape, over = [extents[letter] for letter in output], [extents[letter] for letter in summed]

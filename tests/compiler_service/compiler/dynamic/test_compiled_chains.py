@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper, parser
 
+from shared_ir.errors import ErrorCode, IngotError
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
 Array = np.ndarray
@@ -107,3 +108,29 @@ def test_one_row_of_a_quantized_table(opt_level: int) -> None:
     table = np.random.default_rng(5).integers(0, 256, (5, 32)).astype(np.uint8)
     proto = model([node], {"i": (INT64, [])}, "com.microsoft", w=table, s=np.full((5, 2), 0.5, np.float32))
     agrees(proto, opt_level, i=np.array(3))
+
+
+@LEVELS
+@pytest.mark.parametrize("output", ["ij", "i"])
+@pytest.mark.parametrize("count", [33, 300])
+def test_a_product_of_very_many_operands(count: int, output: str, opt_level: int) -> None:
+    """The expression of an element is no deeper than what may be walked by recursion."""
+    equation = ",".join(["ij"] * count) + f"->{output}"
+    proto = model(
+        [helper.make_node("Einsum", ["x", *["w"] * (count - 1)], ["y"], equation=equation)],
+        {"x": (FLOAT, ["n", "m"]), "w": (FLOAT, ["n", "m"])},
+    )
+    rng = np.random.default_rng(2)
+    x, w = (rng.uniform(0.99, 1.01, (3, 5)).astype(np.float32) for _ in range(2))
+    wanted = x * w.astype(np.float64) ** (count - 1)
+    (found,) = run_compiled(proto, {"x": x, "w": w}, opt_level)
+    np.testing.assert_allclose(found, wanted if output == "ij" else wanted.sum(1), rtol=1e-4)
+
+
+def test_one_of_more_operands_than_a_kernel_may_have_is_refused() -> None:
+    equation = ",".join(["i"] * 1025) + "->i"
+    with pytest.raises(IngotError, match="too many operands") as caught:
+        run_compiled(
+            model([helper.make_node("Einsum", ["x"] * 1025, ["y"], equation=equation)], {"x": (FLOAT, ["n"])}), {}
+        )
+    assert caught.value.code is ErrorCode.LIMIT_EXCEEDED

@@ -9,7 +9,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement, plan_memory
 from compiler_service.compiler.graph_passes.memory.verify_memory import ProvedProgram, verify_memory
-from compiler_service.compiler.pipeline import define_kernels
+from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.steps import StepBuilder
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
