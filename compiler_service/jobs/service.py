@@ -123,6 +123,17 @@ class JobService:
         """Also one that Redis has forgotten. Raises IngotError NOT_FOUND."""
         return self._find(job) or self.store.get(job)
 
+    def _held(self, job: str) -> JobRecord:
+        """As :meth:`get`; an unfinished one is put back where Redis has forgotten it: what is not there does not change, and would be
+        ordered again as it was."""
+        try:
+            return self.store.get(job)
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            self.restore(job)
+            return self.get(job)
+
     def _find(self, job: str) -> JobRecord | None:
         try:
             return self.store.get(job)
@@ -134,7 +145,7 @@ class JobService:
 
     def cancel(self, job: str) -> JobRecord:
         """Stop a job; one that has finished stays as it is. Raises IngotError NOT_FOUND."""
-        record = self.get(job)
+        record = self._held(job)
         if record.state.finished:
             return record
         error = IngotError(ErrorCode.CANCELLED, "the job was cancelled")

@@ -126,6 +126,21 @@ def test_a_message_is_lost(installation: Installation) -> None:
     check(process, [job])
 
 
+def test_what_is_cancelled_while_redis_has_forgotten_it_stays_so(installation: Installation) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    installation.forget()
+    assert process.service.cancel(job).state is JobState.CANCELLED
+    for _ in range(2):
+        process.look()
+        process.work()
+        assert process.service.get(job).state is JobState.CANCELLED
+    installation.forget()
+    process.look()
+    process.work()
+    assert process.service.get(job).state is JobState.CANCELLED
+
+
 def test_every_message_comes_twice(installation: Installation) -> None:
     process = installation.process()
     job = process.submit(MODEL, "m").id
