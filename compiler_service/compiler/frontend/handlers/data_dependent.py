@@ -187,9 +187,8 @@ def slice_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
         own = nodes.node("ReduceSum", nodes.node("Mul", chosen, nodes.vector(given)), one, keepdims=0)
         return nodes.node("Add", own, nodes.node("Mul", untouched, default))
 
-    longest = nodes.node(
-        "Max", extents, one
-    )  # of the steps that differ: a longer one, which may wrap, takes one element too
+    # A step as long as its axis takes one element, and so does a longer one, whose products would wrap.
+    longest = nodes.node("Max", extents, one)
     step = nodes.node("Max", nodes.node("Min", per_axis(steps, one), longest), nodes.node("Neg", longest))
     forward = nodes.node("Less", zero, step)
     least = nodes.node("Where", forward, zero, nodes.integers(-1))

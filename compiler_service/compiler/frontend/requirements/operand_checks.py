@@ -97,7 +97,7 @@ def _regions(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[s
     if data is not None and rois is not None:
         column = nodes.node("Gather", rois, nodes.scalar(0), axis=1)
         message = f"images beyond the batch of '{data.name}' of extent {dim_text(data.shape[0])}"
-        within(nodes, nodes.node("Cast", column, to=DType.INT64), as_dim(lift(data.shape[0]) - 1), message)
+        within(nodes, nodes.cast(column, DType.INT64), as_dim(lift(data.shape[0]) - 1), message)
 
 
 def _images(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
@@ -121,7 +121,7 @@ def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data
         for condition in conditions:
             nodes.state(condition, message)
         return
-    nodes.require(nodes.node("ingot.CountOutside", _int64(nodes, indices), extents=tuple(extents)), message)
+    nodes.require(nodes.node("ingot.CountOutside", nodes.cast(indices, DType.INT64), extents=tuple(extents)), message)
 
 
 def _conditions(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> list[Assumption] | None:
@@ -307,7 +307,7 @@ def within(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
     if found is not None and is_at_least(found.least, 0) and is_at_least(most, found.most):
         return
     extent = as_dim(lift(most) + 1)
-    count = nodes.node("ingot.CountOutside", _int64(nodes, operand), extents=(extent,), natural=1)
+    count = nodes.node("ingot.CountOutside", nodes.cast(operand, DType.INT64), extents=(extent,), natural=1)
     nodes.require(count, message)
 
 
@@ -322,10 +322,6 @@ def _require_integers(nodes: Nodes, operand: Value) -> None:
         raise replace(
             mismatch(f"positions of {source.op} are no integers", "an integer type", received), tensor=operand.name
         )
-
-
-def _int64(nodes: Nodes, value: Value) -> Value:
-    return value if value.dtype is DType.INT64 else nodes.node("Cast", value, to=DType.INT64)
 
 
 def _misfit(nodes: Nodes, number: Value, most: Dim) -> Value:
