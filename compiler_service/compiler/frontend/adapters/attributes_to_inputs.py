@@ -20,11 +20,16 @@ def axes(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def split(node: SourceNode, operands: Operands) -> Nodes:
-    """Split before 13 (attribute ``split``) and 13 (equal parts told by the number of outputs alone)."""
+    """Split of 1 (lengths in the type of the data), before 13 (attribute ``split``) and 13 (parts told by outputs alone)."""
     attributes = node.without("split")
     given = node.attributes.get("split")
     if given:
         return (node.with_(inputs=(node.inputs[0], operands.int64s("split", given)), attributes=attributes),)
+    if node.input(1) and node.opset == 1:
+        lengths = operands.whole_numbers(node.inputs[1])
+        if lengths is None:
+            raise operands.unsupported("split", "constant whole numbers", "other values, or of the run")
+        return (node.with_(inputs=(node.inputs[0], operands.int64s("split", lengths)), attributes=attributes),)
     if node.input(1):
         return (node.with_(attributes=attributes),)
     return (node.with_(inputs=node.inputs[:1], attributes={**attributes, "num_outputs": len(node.outputs)}),)
@@ -101,10 +106,14 @@ def reshape(node: SourceNode, operands: Operands) -> Nodes:
 
 def tile(node: SourceNode, operands: Operands) -> Nodes:
     """Tile before 6: the repeats of one axis become one per axis."""
-    tiles, axis = (operands.integers(n) for n in node.inputs[1:3])
+    tiles, axis = (operands.whole_numbers(n) for n in node.inputs[1:3])
     if tiles is None or axis is None or len(tiles) != 1 or len(axis) != 1:
-        raise operands.unsupported("axis", "constant tiles and axis", "values computed by the run")
+        raise operands.unsupported(
+            "axis", "constant tiles and axis, one whole number each", "other values, or of the run"
+        )
     repeats = [1] * operands.rank(node.inputs[0])
+    if not -len(repeats) <= axis[0] < len(repeats):
+        raise operands.unsupported("axis", f"one of {len(repeats)} axes", str(axis[0]))
     repeats[axis[0]] = tiles[0]
     return (node.with_(inputs=(node.inputs[0], operands.int64s("repeats", repeats))),)
 

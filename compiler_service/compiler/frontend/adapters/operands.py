@@ -70,6 +70,13 @@ class Operands:
             return None
         return tuple(float(e) for e in elements.reshape(-1).tolist())
 
+    def whole_numbers(self, name: str) -> tuple[int, ...] | None:
+        """The elements of the value called ``name`` where they are known and whole; opset 1 has lengths in the type of the data."""
+        numbers = self.numbers(name)
+        if numbers is None or not all(n.is_integer() for n in numbers):
+            return None
+        return tuple(int(n) for n in numbers)
+
     def int64s(self, label: str, values: Sequence[int]) -> str:
         """A new 1-D int64 constant; the name to read it by."""
         return self.constant(label, np.array(values, dtype=np.int64))

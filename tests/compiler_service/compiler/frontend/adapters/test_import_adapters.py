@@ -15,15 +15,11 @@ import pytest
 from onnx import helper
 
 from compiler_service.compiler.frontend.adapters.table import ADAPTATIONS
-from compiler_service.compiler.frontend.importing.inference import Inference
-from compiler_service.compiler.frontend.load import import_model
-from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.schemas import find_schema
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
-from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import Attribute, Module
+from shared_ir.graph.ir import Module
 from tests.compiler_service.compiler.frontend.onnx_models import constant, load, model, node, ops, run, tensor
 
 RANDOM = np.random.default_rng(7)
@@ -210,8 +206,16 @@ def test_other_forms_of_the_first_opsets() -> None:
     )
     np.testing.assert_array_equal(old(node("Concat", ["x", "x"], ["y"]), {"x": X}, opset=1), np.concatenate([X, X], 1))
     np.testing.assert_allclose(old(node("Clip", ["x"], ["y"], min=0.0), {"x": X}), np.maximum(X, 0))
-    tiled = old(node("Tile", ["x", "t", "a"], ["y"]), {"x": X}, constant("t", [2]), constant("a", [1]), opset=1)
+    tiled = old(
+        node("Tile", ["x", "t", "a"], ["y"]),
+        {"x": X},
+        constant("t", [2.0], np.float32),
+        constant("a", [1.0], np.float32),
+        opset=1,
+    )
     np.testing.assert_array_equal(tiled, np.tile(X, (1, 2, 1, 1)))
+    first = old(node("Split", ["x", "s"], ["y", "z"], axis=1), {"x": X}, constant("s", [1.0, 3.0], np.float32), opset=1)
+    np.testing.assert_array_equal(first, X[:, :1])
     padded = old(node("Pad", ["x"], ["y"], paddings=[0, 0, 1, 0, 0, 0, 0, 1]), {"x": X}, opset=1)
     np.testing.assert_array_equal(padded, np.pad(X, ((0, 0), (0, 0), (1, 0), (0, 1))))
     up = old(node("Upsample", ["x"], ["y"], height_scale=2.0, width_scale=3.0), {"x": X}, opset=1)
@@ -224,21 +228,11 @@ def test_other_forms_of_the_first_opsets() -> None:
 # -- forms whose operators need not be in the inventory
 
 
-def adapted(made: onnx.NodeProto, opset: int, *shapes: tuple[int, ...], outputs: int = 1) -> Module:
-    """The import with an inference that gives every output the type of the first input."""
-
-    def infer(op: str, inputs: tuple[Tensor | None, ...], attributes: Mapping[str, Attribute]) -> tuple[Tensor, ...]:
-        first = inputs[0]
-        assert first is not None
-        return tuple(placeholder("y", first.shape, first.dtype) for _ in range(outputs))
-
-    class Everything:
-        def __contains__(self, op: object) -> bool:
-            return True
-
-    inputs = [tensor(n, s) for n, s in zip(made.input, shapes, strict=False) if n]
-    proto = model([made], inputs, [made.output[0]], opset=opset)
-    return import_model(proto.SerializeToString(), ImportOptions(), Inference(infer, Everything()))
+def adapted(made: onnx.NodeProto, opset: int, *shapes: tuple[int, ...], positions: str = "") -> Module:
+    """The import of one node; ``positions`` are those of its inputs that hold int64 in place of float32."""
+    types = {n: onnx.TensorProto.INT64 if n in positions else onnx.TensorProto.FLOAT for n in made.input}
+    inputs = [tensor(n, s, types[n]) for n, s in zip(made.input, shapes, strict=False) if n]
+    return load(model([made], inputs, [made.output[0]], opset=opset))
 
 
 def test_top_k_takes_k_as_an_input() -> None:
@@ -250,10 +244,18 @@ def test_top_k_takes_k_as_an_input() -> None:
     assert elements.inputs == (module.graph.inputs[0], positions.results[0])
 
 
+@pytest.mark.parametrize(("tiles", "axis"), [(2.0, 4.0), (2.0, -5.0), (1.5, 1.0), (2.0, np.nan), (np.inf, 0.0)])
+def test_repeats_and_axes_that_do_not_fit_are_refused(tiles: float, axis: float) -> None:
+    given = [constant(n, [v], np.float32) for n, v in (("t", tiles), ("a", axis))]
+    with pytest.raises(IngotError) as caught:
+        old(node("Tile", ["x", "t", "a"], ["y"]), {"x": X}, *given, opset=1)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.UNSUPPORTED_ATTRIBUTE, "axis")
+
+
 def test_scatter_is_renamed() -> None:
-    module = adapted(node("Scatter", ["x", "i", "u"], ["y"], axis=1), 9, (2, 8), (2, 8), (2, 8))
-    assert dict(module.graph.nodes[0].attributes) == {"axis": 1, "reduction": "none"}
-    assert ops(module.graph) == ["ScatterElements"]
+    module = adapted(node("Scatter", ["x", "i", "u"], ["y"], axis=1), 9, (2, 8), (2, 8), (2, 8), positions="i")
+    assert ops(module.graph)[-1] == "ScatterElements"
+    assert dict(module.graph.nodes[-1].attributes) == {"axis": 1, "reduction": "none"}
 
 
 def test_dft_takes_its_axis_as_an_input() -> None:
@@ -268,7 +270,7 @@ def test_dft_takes_its_axis_as_an_input() -> None:
 def test_modes_are_renamed() -> None:
     module = adapted(node("GridSample", ["x", "g"], ["y"], mode="bicubic"), 16, (1, 1, 4, 4), (1, 2, 2, 2))
     assert module.graph.nodes[0].attributes["mode"] == "cubic"
-    module = adapted(node("RoiAlign", ["x", "r", "b"], ["y"]), 10, (1, 1, 4, 4), (1, 4), (1,))
+    module = adapted(node("RoiAlign", ["x", "r", "b"], ["y"]), 10, (1, 1, 4, 4), (1, 4), (1,), positions="b")
     assert module.graph.nodes[-1].attributes["coordinate_transformation_mode"] == "output_half_pixel"
     module = adapted(
         node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2, output_sequence=1), 6, (1, 1, 4), (1, 8, 4), (1, 8, 2)
