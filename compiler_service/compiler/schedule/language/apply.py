@@ -211,10 +211,12 @@ def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:
 
 
 def _split(stage: KernelStage, step: Split) -> KernelStage:
-    inner = stage.loop(step.axis)
-    steps = [entry.step for entry in stage.loops if entry.axis == step.axis and entry.step > 1]
-    if step.factor < 2 or any(s <= step.factor for s in steps):
-        raise misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "at least 2, less than the outer tile")
+    own = [entry for entry in stage.loops if entry.axis == step.axis]
+    if not own:
+        raise misfit(f"stage {stage.name} has no axis {step.axis}", ", ".join(a.name for a in stage.compute.all_axes))
+    if step.factor < 2 or any(entry.step == step.factor for entry in own):
+        raise misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "at least 2, and no tile that there is")
+    inner = max((entry for entry in own if entry.step < step.factor), key=lambda entry: entry.step)
     at = stage.loops.index(inner)
     return replace(stage, loops=(*stage.loops[:at], StageLoop(step.axis, step.factor), *stage.loops[at:]))
 

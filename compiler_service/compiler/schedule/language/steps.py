@@ -18,7 +18,7 @@ ROOT = ""
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Tile the innermost loop of ``axis`` by ``factor`` elements.
+    """Tile ``axis`` by ``factor`` elements: the tiles go around the largest ones that are smaller.
 
     before: ``for i in n``
     after:  ``for i.F in n by F: for i in F``   (what is left over runs in tail nests of its own)

@@ -135,8 +135,10 @@ class Regions:
         if a == b:
             return a
         distance = as_dim(b.base - a.base)
-        if not (isinstance(distance, int) and isinstance(a.extent, int) and isinstance(b.extent, int)):
+        if not isinstance(distance, int):
             return Range(lift(0), extent)
+        if not (isinstance(a.extent, int) and isinstance(b.extent, int)):
+            return self._up_to(a, b, distance, extent)
         low = min(0, distance)
         high = max(a.extent, distance + b.extent)
         limit = None
@@ -144,6 +146,17 @@ class Regions:
             ends = (a.extent if a.limit is None else a.limit, b.extent if b.limit is None else b.limit)
             limit = self._simplify(maximum(ends[0], lift(ends[1]) + distance) - low)
         return Range(self._simplify(a.base + low), high - low, limit)
+
+
+    def _up_to(self, a: Range, b: Range, distance: int, extent: Dim) -> Range:
+        """Both, of tiles that may be shorter at the end: as long as they can be, and no further than the axis goes."""
+        longest, other = (self._simplify.interval(lift(r.extent))[1] for r in (a, b))
+        if longest is None or other is None:
+            return Range(lift(0), extent)
+        low = min(0, distance)
+        base = self._simplify(a.base + low)
+        size = max(longest, distance + other) - low
+        return Range(base, as_dim(self._simplify(minimum(lift(size), lift(extent) - base))))
 
 
 def _guarded_loads(body: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:

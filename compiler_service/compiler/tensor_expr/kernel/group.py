@@ -153,7 +153,7 @@ def _kernel(
     original = {new: old for old, new in shrunk.items()}
     arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
     values = tuple(operands[original[a]] for a in arguments)
-    output, arguments, parameters = _canonical(output, arguments)
+    output, arguments, parameters = canonical(output, arguments)
     return KernelDefinition(output, arguments, values, result, parameters, nodes, label, flops, assumed)
 
 
@@ -226,7 +226,7 @@ def _element(element: object, dtype: DType) -> Expr:
 # -- canonical parameters
 
 
-def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...], tuple[Dim, ...]]:
+def canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...], tuple[Dim, ...]]:
     """Symbolic extents of arguments (and what symbols are left) become ``d0, d1, ...``, those of kernels with reductions
     ``d0 * 128`` where that is known to divide them: rows come in whole tiles then. Other kernels are the same for any part."""
     parameters: dict[Expr, Var] = {}
