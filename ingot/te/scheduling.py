@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Self
 
+from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.state import KernelStage, StageLoop
 from compiler_service.compiler.schedule.language.steps import (
@@ -26,6 +27,8 @@ from compiler_service.compiler.schedule.language.steps import (
 )
 from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.schedule.staging import rewriting
+from compiler_service.compiler.schedule.staging.checking import check_loops
+from compiler_service.compiler.schedule.staging.memory import placed_in_memory
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -124,7 +127,9 @@ class Schedule:
             IngotError: INVALID_ARGUMENT, one does not.
         """
         for kernel in program.kernels():
-            apply_schedule(kernel.output, kernel.schedule)
+            for stage in apply_schedule(kernel.output, kernel.schedule).stages.values():
+                check_loops(stage)
+            placed_in_memory(kernel, host_target())
         self._program = program
 
     def __str__(self) -> str:
@@ -145,8 +150,12 @@ class Schedule:
                 raise _misfit(f"the tensor {which.name} is not computed here", "a tensor of this schedule", which.name)
             return self._program.values[which]
         name = which if isinstance(which, str) else which.name
-        given = next((v for v in self._program.values.values() if v.name == name), None)
-        return self._program.stages[name].value if name in self._program.stages or given is None else given
+        if name in self._program.stages:
+            return self._program.stages[name].value
+        given = {v.name: v for v in self._program.values.values()}
+        if name not in given:
+            raise _misfit("no such tensor", ", ".join({**given, **self._program.stages}), name)
+        return given[name]
 
 
 class Stage:

@@ -268,6 +268,9 @@ def _parallel(state: State, step: Parallel) -> KernelStage:
     reduced = {a.name for a in stage.reduction.axes} if stage.reduction else set()
     if any(stage.loop(n).axis in reduced for n in step.loops):
         raise misfit("a reduction loop cannot be parallel", received=", ".join(step.loops))
+    axes = [stage.loop(n).axis for n in step.loops]
+    if len(set(axes)) < len(axes):
+        raise misfit("tiles of an axis and what is inside of them cannot both be parallel", received=", ".join(step.loops))
     return _with_kind(stage, step.loops, LoopKind.PARALLEL)
 
 

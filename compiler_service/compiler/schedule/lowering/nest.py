@@ -152,7 +152,7 @@ class Lowering:
             leaf = self._store_leaf(stage, buffer, origin)
             return self._nest(stage, stage.loops, ranges, local, leaf, tasks or {})
         if any(o.kind is LoopKind.VECTORIZED and self._is_reduced(stage, o.axis) for o in stage.loops):
-            return self._vector_reduction(stage, ranges, local, buffer, origin)
+            return self._vector_reduction(stage, ranges, local, buffer, origin, tasks or {})
         return self._reduction(stage, ranges, local, buffer, origin, tasks or {})
 
     def _is_reduced(self, stage: KernelStage, axis: str) -> bool:
@@ -211,7 +211,13 @@ class Lowering:
         return self._nest(stage, outer, ranges, local, both, tasks)
 
     def _vector_reduction(
-        self, stage: KernelStage, ranges: Ranges, local: Locals, buffer: Buffer, origin: tuple[Expr, ...]
+        self,
+        stage: KernelStage,
+        ranges: Ranges,
+        local: Locals,
+        buffer: Buffer,
+        origin: tuple[Expr, ...],
+        tasks: Mapping[str, Expr],
     ) -> Statement:
         """A reduction whose lanes accumulate apart: ``lane[t] op= body`` over the loops, then ``acc op= lane[t]``.
 
@@ -269,9 +275,10 @@ class Lowering:
                 ),
             )
 
-        return self._nest(stage, outer, ranges, local, total, {})
+        return self._nest(stage, outer, ranges, local, total, tasks)
 
-    def _cover(self, stage: KernelStage, loop: StageLoop, rest: tuple[StageLoop, ...], extent: Dim) -> Iterator[Piece]:
+    def _cover(self, stage: KernelStage, loop: StageLoop, extent: Dim) -> Iterator[Piece]:
+        rest = stage.loops[stage.loops.index(loop) + 1 :]
         if loop.overlap and isinstance(extent, int) and extent > loop.step:
             return overlapping(loop, extent)
         if not loop.peel:
@@ -325,7 +332,7 @@ class Lowering:
                 body = block(*self._prefetches(stage, ahead, opened), body)
             return body if left is None else Let(left[0], left[1], body)
 
-        cover = list(self._cover(stage, loop, rest, here.extent))
+        cover = list(self._cover(stage, loop, here.extent))
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))

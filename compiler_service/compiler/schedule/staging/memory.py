@@ -10,6 +10,7 @@ from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.steps import ComputeAt
 from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.staging.program import ProgramKernel
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, static
 from shared_ir.machine.target import Target
 
@@ -21,12 +22,13 @@ def placed_in_memory(kernel: ProgramKernel, target: Target) -> Schedule:
     """The schedule of ``kernel``, with those of its stages in scratch memory that are too large for the stack.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT, what is kept has no constant size.
+        IngotError: INVALID_ARGUMENT, the schedule does not fit, or what is kept inside of a nest has no constant size.
     """
-    if not kernel.movable:
-        return kernel.schedule
     symbols = sorted(dim_symbols(d for t in (*kernel.arguments, kernel.output) for d in t.shape))
-    function = lower(kernel.stage.name, kernel.output, kernel.arguments, symbols, kernel.schedule, target)
+    try:
+        function = lower(kernel.stage.name, kernel.output, kernel.arguments, symbols, kernel.schedule, target)
+    except IngotError as error:  # of a schedule that somebody wrote: theirs to change
+        raise replace(error, code=ErrorCode.INVALID_ARGUMENT) from error
     sizes = {
         s.buffer.name: math.prod(map(static, s.buffer.shape)) * s.buffer.dtype.itemsize
         for s in walk_statements(function.body)
