@@ -17,7 +17,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.state import KernelStage, StageLoop
 from compiler_service.compiler.schedule.language.steps import (
-    ROOT,
+    Fuse,
     Guard,
     PlainStep,
     Reorder,
@@ -194,6 +194,8 @@ class Stage:
             IngotError: INVALID_ARGUMENT, a factor below 2, or one at which there is a tile already.
         """
         entry = self._loop(loop)
+        if entry.parts:
+            _refuse(f"the loop {entry.name} is fused", "a loop of one axis: split before fuse", entry.name)
         if (factor is None) == (nparts is None):
             _refuse("split takes a factor or a number of parts", "one of factor and nparts", "both" if factor else "neither")
         if factor is None:
@@ -218,6 +220,21 @@ class Stage:
             self.schedule.commit(before)
             raise
         return outer, further, inner, nearer
+
+    def fuse(self, outer: LoopLike, inner: LoopLike) -> Loop:
+        """Make one loop of two that stand one just inside of the other; returns it, ``i.j.fused``.
+
+        It may be parallel, unrolled and reordered; not split or vectorized.
+
+        before: ``for i in n: for j in m``
+        after:  ``for f in n * m: i = f // m; j = f % m``
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, others stand between them, one of them is reduced and one is not, a tile leaves a rest.
+        """
+        names = self._loop(outer).name, self._loop(inner).name
+        self._with_steps(Fuse(self.name, *names))
+        return Loop(self.name, f"{names[0]}.{names[1]}.fused")
 
     def reorder(self, *loops: LoopLike) -> Self:
         """Put ``loops`` in this order, outermost first, at the places that they have together; others stay where they are.

@@ -5,6 +5,7 @@ A step is checked first and applied then; a step that does not fit raises INVALI
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
@@ -33,6 +34,7 @@ from compiler_service.compiler.schedule.language.steps import (
     CacheWrite,
     ComputeAt,
     FetchNext,
+    Fuse,
     Guard,
     Inline,
     Overlap,
@@ -57,6 +59,7 @@ from compiler_service.compiler.tensor_expr.tensor import (
     loads,
 )
 from shared_ir.expr import Expr, Var, substitute, transform
+from shared_ir.expr.dim import as_dim
 from shared_ir.expr.simplify import Simplifier
 
 _Mark: TypeAlias = Unroll | Vectorize | Guard | Overlap | Peel | Stagger
@@ -95,7 +98,7 @@ def _check_place(state: State, stage: KernelStage) -> None:
 
 def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:
     match step:
-        case Split() | Reorder() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
+        case Split() | Reorder() | Fuse() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
             return state.with_stage(_with_loops(state, step))
         case Inline() | CacheWrite() | Alias() | ComputeAt() | Recompute() | SkipPadding():
             return _with_stages(state, step)
@@ -125,13 +128,15 @@ def _with_stages(state: State, step: Inline | CacheWrite | Alias | ComputeAt | R
             return _skip_padding(state, step)
 
 
-def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> KernelStage:
+def _with_loops(state: State, step: Split | Reorder | Fuse | Parallel | _Mark) -> KernelStage:
     """The stage of ``step`` with other loops."""
     match step:
         case Split():
             return _split(state.stage(step.stage), step)
         case Reorder():
             return _reorder(state.stage(step.stage), step.loops)
+        case Fuse():
+            return _fuse(state.stage(step.stage), step)
         case Parallel():
             return _parallel(state, step)
         case Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
@@ -216,6 +221,9 @@ def _split(stage: KernelStage, step: Split) -> KernelStage:
         raise misfit(f"stage {stage.name} has no axis {step.axis}", ", ".join(a.name for a in stage.compute.all_axes))
     if step.factor < 2 or any(entry.step == step.factor for entry in own):
         raise misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "at least 2, and no tile that there is")
+    fused = [part for entry in stage.loops for part in entry.parts if part.axis == step.axis]
+    if any(part.step <= step.factor for part in fused):
+        raise misfit(f"cannot split {stage.name}.{step.axis} around a loop that is fused", "less than the fused tile")
     inner = max((entry for entry in own if entry.step < step.factor), key=lambda entry: entry.step)
     at = stage.loops.index(inner)
     return replace(stage, loops=(*stage.loops[:at], StageLoop(step.axis, step.factor), *stage.loops[at:]))
@@ -227,9 +235,29 @@ def _reorder(stage: KernelStage, names: Sequence[str]) -> KernelStage:
         raise misfit(f"reorder of {stage.name} must name every loop once", received=", ".join(names))
     for i, outer in enumerate(loops):
         for inner in loops[i + 1 :]:
-            if inner.axis == outer.axis and inner.step >= outer.step:
+            pairs = itertools.product(outer.advanced, inner.advanced)
+            if any(b.axis == a.axis and b.step >= a.step for a, b in pairs):
                 raise misfit(f"{stage.name}: loop {inner.name} must stay outside {outer.name}")
     return replace(stage, loops=loops)
+
+
+def _fuse(stage: KernelStage, step: Fuse) -> KernelStage:
+    outer, inner = stage.loop(step.outer), stage.loop(step.inner)
+    at = stage.loops.index(outer)
+    if stage.loops[at + 1 : at + 2] != (inner,):
+        raise misfit(f"{stage.name}: {inner.name} does not stand just inside of {outer.name}", "loops without others between")
+    plain = StageLoop("")
+    for part in (*outer.advanced, *inner.advanced):
+        if replace(part, axis="", step=1) != plain:
+            raise misfit(f"{stage.name}: loop {part.name} cannot be fused", "a serial loop without marks", part.name)
+        extent = next(a.extent for a in stage.compute.all_axes if a.name == part.axis)
+        if part.step > 1 and as_dim(extent % part.step) != 0:
+            raise misfit(f"{stage.name}: tiles of {part.axis} that are fused must cover it", f"a tile that divides {extent}")
+    axes = [part.axis for part in (*outer.advanced, *inner.advanced)]
+    if len(set(axes)) < len(axes) or stage.reduces(outer) != stage.reduces(inner):
+        raise misfit(f"{stage.name}: {outer.name} and {inner.name} cannot be fused", "loops of two axes, reduced both or neither")
+    fused = StageLoop(f"{outer.name}.{inner.name}.fused", parts=(*outer.advanced, *inner.advanced))
+    return replace(stage, loops=(*stage.loops[:at], fused, *stage.loops[at + 2 :]))
 
 
 def _marked(stage: KernelStage, step: _Mark) -> KernelStage:
@@ -265,10 +293,9 @@ def _parallel(state: State, step: Parallel) -> KernelStage:
         raise misfit("only the output stage has parallel loops", state.output.name, stage.name)
     if tuple(o.name for o in stage.loops[: len(step.loops)]) != step.loops:
         raise misfit("parallel loops must be the outermost ones", received=", ".join(step.loops))
-    reduced = {a.name for a in stage.reduction.axes} if stage.reduction else set()
-    if any(stage.loop(n).axis in reduced for n in step.loops):
+    if any(stage.reduces(stage.loop(n)) for n in step.loops):
         raise misfit("a reduction loop cannot be parallel", received=", ".join(step.loops))
-    axes = [stage.loop(n).axis for n in step.loops]
+    axes = [part.axis for n in step.loops for part in stage.loop(n).advanced]
     if len(set(axes)) < len(axes):
         raise misfit("tiles of an axis and what is inside of them cannot both be parallel", received=", ".join(step.loops))
     return _with_kind(stage, step.loops, LoopKind.PARALLEL)

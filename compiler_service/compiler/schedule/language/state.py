@@ -32,7 +32,7 @@ class LoopKind(enum.StrEnum):
 @dataclass(frozen=True, slots=True)
 class StageLoop:
     """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``, the rows of a turn: see the steps of these
-    names."""
+    names. One that loops were fused to advances those, its ``parts``, the last one fastest."""
 
     axis: str
     step: int = 1
@@ -41,6 +41,12 @@ class StageLoop:
     overlap: bool = False
     peel: bool = False
     staggered: int = 0
+    parts: tuple[StageLoop, ...] = ()
+
+    @property
+    def advanced(self) -> tuple[StageLoop, ...]:
+        """The loops that it is made of: itself, where it was not fused."""
+        return self.parts or (self,)
 
     @property
     def name(self) -> str:
@@ -92,6 +98,11 @@ class KernelStage:
             return False
         factors = (factor.x if isinstance(factor, Cast) else factor for factor in body.children())
         return any(isinstance(factor, Load) and factor.tensor is tensor for factor in factors)
+
+    def reduces(self, loop: StageLoop) -> bool:
+        """Whether ``loop`` goes along an axis that the stage is reduced over."""
+        reduced = {a.name for a in self.reduction.axes} if self.reduction else set()
+        return any(part.axis in reduced for part in loop.advanced)
 
     def loop(self, name: str) -> StageLoop:
         for candidate in self.loops:

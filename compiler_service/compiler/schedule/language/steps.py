@@ -38,6 +38,19 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
+class Fuse:
+    """Make one loop, ``outer.inner.fused``, of two that stand one inside the other. Tiles must cover their axis without a rest.
+
+    before: ``for i in n: for j in m``
+    after:  ``for f in n * m: i = f // m; j = f % m``
+    """
+
+    stage: str
+    outer: str
+    inner: str
+
+
+@dataclass(frozen=True, slots=True)
 class Unroll:
     """Replicate the body of a loop of constant extent."""
 
@@ -227,6 +240,7 @@ class SkipPadding:
 PlainStep: TypeAlias = (
     Split
     | Reorder
+    | Fuse
     | Unroll
     | Guard
     | Vectorize
@@ -251,6 +265,7 @@ PLAIN_STEPS: Mapping[str, type[PlainStep]] = MappingProxyType(
     {
         "split": Split,
         "reorder": Reorder,
+        "fuse": Fuse,
         "unroll": Unroll,
         "guard": Guard,
         "vectorize": Vectorize,

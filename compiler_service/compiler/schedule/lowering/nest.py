@@ -104,8 +104,8 @@ class Lowering:
         return Function(name, buffers, tuple(Var(n) for n in symbols), task, product(counts), body)
 
     def _tiles(self, stage: KernelStage, loop: StageLoop) -> Dim:
-        extent = next(a.extent for a in stage.compute.axes if a.name == loop.axis)
-        return as_dim(expr_ceil_div(extent, loop.step))
+        extents = {a.name: a.extent for a in stage.compute.axes}
+        return product(as_dim(expr_ceil_div(extents[part.axis], part.step)) for part in loop.advanced)
 
     def _decode(
         self, task: Var, loops: Sequence[StageLoop], counts: Sequence[Dim]
@@ -151,16 +151,13 @@ class Lowering:
         if stage.reduction is None:
             leaf = self._store_leaf(stage, buffer, origin)
             return self._nest(stage, stage.loops, ranges, local, leaf, tasks or {})
-        if any(o.kind is LoopKind.VECTORIZED and self._is_reduced(stage, o.axis) for o in stage.loops):
+        if any(o.kind is LoopKind.VECTORIZED and stage.reduces(o) for o in stage.loops):
             return self._vector_reduction(stage, ranges, local, buffer, origin, tasks or {})
         return self._reduction(stage, ranges, local, buffer, origin, tasks or {})
 
-    def _is_reduced(self, stage: KernelStage, axis: str) -> bool:
-        return stage.reduction is not None and any(a.name == axis for a in stage.reduction.axes)
-
     def _around_the_sum(self, stage: KernelStage) -> tuple[tuple[StageLoop, ...], tuple[StageLoop, ...]]:
         """The loops outside of the first one over a reduced axis, and the others."""
-        first = next(i for i, o in enumerate(stage.loops) if self._is_reduced(stage, o.axis))
+        first = next(i for i, o in enumerate(stage.loops) if stage.reduces(o))
         return stage.loops[:first], stage.loops[first:]
 
     def _store_leaf(self, stage: KernelStage, buffer: Buffer, origin: tuple[Expr, ...]) -> Leaf:
@@ -191,7 +188,7 @@ class Lowering:
         assert stage.reduction is not None
         op, dtype = stage.reduction.op, stage.tensor.dtype
         outer, inner = self._around_the_sum(stage)
-        spatial = tuple(o for o in inner if not self._is_reduced(stage, o.axis))
+        spatial = tuple(o for o in inner if not stage.reduces(o))
 
         def start(here: Ranges, _: Locals) -> Statement:
             return self._store(stage, buffer, origin, here, lift(identity_of(op, dtype), dtype))
@@ -229,7 +226,7 @@ class Lowering:
         axis = next(o.axis for o in inner if o.kind is LoopKind.VECTORIZED)
         own = [o for o in inner if o.axis == axis]
         constant = next(i for i, o in enumerate(own) if o.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED))
-        if constant == 0 or any(not self._is_reduced(stage, o.axis) for o in inner):
+        if constant == 0 or any(not stage.reduces(o) for o in inner):
             raise fault(f"stage {stage.name}: a vectorised reduction needs an outer tile and spatial loops outside")
         tile, lanes = own[constant - 1].step, own[-2].step
         lane_buffer = Buffer(f"{stage.name}_lanes", dtype, (tile,), Scope.STACK)
@@ -278,7 +275,8 @@ class Lowering:
         return self._nest(stage, outer, ranges, local, total, tasks)
 
     def _cover(self, stage: KernelStage, loop: StageLoop, extent: Dim) -> Iterator[Piece]:
-        rest = stage.loops[stage.loops.index(loop) + 1 :]
+        at = next(i for i, other in enumerate(stage.loops) if loop in other.advanced)
+        rest = stage.loops[at + 1 :]
         if loop.overlap and isinstance(extent, int) and extent > loop.step:
             return overlapping(loop, extent)
         if not loop.peel:
@@ -303,6 +301,8 @@ class Lowering:
         if not loops:
             return leaf(ranges, local)
         loop, rest = loops[0], loops[1:]
+        if loop.parts:
+            return self._fused(stage, loops, ranges, local, leaf, tasks, attach, lane_axis)
         here = self._read(stage, loop.axis, ranges)
         if loop.guarded and here.limit is None:
             here = replace(here, limit=lift(here.extent))
@@ -336,6 +336,48 @@ class Lowering:
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))
+
+    def _fused(
+        self,
+        stage: KernelStage,
+        loops: tuple[StageLoop, ...],
+        ranges: Ranges,
+        local: Locals,
+        leaf: Leaf,
+        tasks: Mapping[str, Expr],
+        attach: bool,
+        lane_axis: tuple[str, int] | None,
+    ) -> Statement:
+        """:meth:`_nest` of a loop that others were fused to: where each of them stands follows from its number."""
+        loop, rest = loops[0], loops[1:]
+        standing = [self._read(stage, part.axis, ranges) for part in loop.parts]
+        covers = [list(self._cover(stage, p, here.extent)) for p, here in zip(loop.parts, standing, strict=True)]
+        counts = [cover[0].count for cover in covers]
+        if any(len(cover) != 1 for cover in covers):
+            raise fault(f"the loop {loop.name} of stage {stage.name} is fused of tiles that leave a rest")
+
+        def inside(number: Expr) -> Statement:
+            opened, lets = dict(ranges), list[tuple[Var, Expr]]()
+            for at, (part, here) in enumerate(zip(loop.parts, standing, strict=True)):
+                own = self._fresh(part.axis, counts[at])
+                turns = number // lift(product(counts[at + 1 :]))
+                lets.append((own, self._simplify(turns % lift(counts[at]) if at else turns)))
+                inner = piece_range(covers[at][0], here, own)
+                opened[part.axis] = replace(inner, base=self._simplify(inner.base))
+
+            def deeper(part: Ranges, more: Locals) -> Statement:
+                return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
+
+            body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
+            for var, value in reversed(lets):
+                body = Let(var, value, body)
+            return body
+
+        if loop.name in tasks:
+            return inside(tasks[loop.name])
+        var = self._fresh("fused", product(counts))
+        kind = _FOR[loop.kind] if isinstance(product(counts), int) else ForKind.SERIAL
+        return For(var, lift(product(counts)), kind, inside(var))
 
     def _unless_padding(
         self, stage: KernelStage, padded: KernelStage, axis: str, ranges: Ranges, body: Statement

@@ -42,7 +42,7 @@ class Piece:
 def pieces(loop: StageLoop, rest: tuple[StageLoop, ...], extent: Dim, masked: bool, narrow: int = 0) -> Iterator[Piece]:
     """The pieces that cover ``extent`` elements in steps of ``loop.step``; ``rest`` are the loops inside. Up to ``narrow`` smaller
     vectors may take the place of a masked one."""
-    inner = [o for o in rest if o.axis == loop.axis]
+    inner = [part for o in rest for part in o.advanced if part.axis == loop.axis]
     zero = lift(0)
     if loop.step == 1:
         yield Piece(extent, 1, zero)

@@ -16,14 +16,17 @@ def check_loops(stage: KernelStage) -> None:
     for at, loop in enumerate(stage.loops):
         if loop.kind not in _OF_CONSTANT_LENGTH:
             continue
-        is_tile = any(o.axis == loop.axis for o in stage.loops[:at])
-        if not is_tile and not isinstance(extents[loop.axis], int):
-            done = _OF_CONSTANT_LENGTH[loop.kind]
-            raise misfit(
-                f"loop {loop.name} of {stage.name} cannot be {done}: only the call knows its length",
-                "a loop of constant length, such as the inner one of a split",
-                f"{extents[loop.axis]} turns",
-            )
+        done = _OF_CONSTANT_LENGTH[loop.kind]
+        if loop.kind is LoopKind.VECTORIZED and loop.parts:
+            raise misfit(f"the fused loop {loop.name} of {stage.name} cannot be vectorized", "a loop of one axis", loop.name)
+        for part in loop.advanced:
+            is_tile = any(o.axis == part.axis for other in stage.loops[:at] for o in other.advanced)
+            if not is_tile and not isinstance(extents[part.axis], int):
+                raise misfit(
+                    f"loop {loop.name} of {stage.name} cannot be {done}: only the call knows its length",
+                    "a loop of constant length, such as the inner one of a split",
+                    f"{extents[part.axis]} turns",
+                )
         if loop.kind is LoopKind.VECTORIZED and loop is not stage.loops[-1]:
             inside = ", ".join(o.name for o in stage.loops[at + 1 :])
             raise misfit(f"the vector loop {loop.name} of {stage.name} has loops inside", "the innermost loop", inside)
@@ -31,12 +34,11 @@ def check_loops(stage: KernelStage) -> None:
 
 
 def _check_vector_sum(stage: KernelStage) -> None:
-    reduced = {a.name for a in stage.reduction.axes} if stage.reduction else set()
     last = stage.loops[-1] if stage.loops else None
-    if last is None or last.kind is not LoopKind.VECTORIZED or last.axis not in reduced:
+    if last is None or last.kind is not LoopKind.VECTORIZED or not stage.reduces(last):
         return
-    first = next(i for i, o in enumerate(stage.loops) if o.axis in reduced)
-    between = [o.name for o in stage.loops[first:] if o.axis not in reduced]
+    first = next(i for i, o in enumerate(stage.loops) if stage.reduces(o))
+    between = [o.name for o in stage.loops[first:] if not stage.reduces(o)]
     if between:
         raise misfit(
             f"{stage.name} is summed over {last.axis} in vectors, inside of which other loops stand",
