@@ -13,7 +13,8 @@
     add = te.build(s, [A, B])
 """
 
+from ingot.te import nn
 from ingot.te.building import Function, build, lower
 from ingot.te.expressions import *  # noqa: F403
 from ingot.te.scheduling import Loop, Schedule, Stage, schedule
-from ingot.te.tensors import compute, max, min, placeholder, reduce, sum, text
+from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text

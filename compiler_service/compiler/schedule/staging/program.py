@@ -13,6 +13,7 @@ from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import misfit
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Inline, Parallel, PlainStep
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, ProgramStage, stage_value
+from compiler_service.compiler.tensor_expr.kernel.group import known_element
 from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Placeholder, Tensor, loads, topological
 from shared_ir.expr import Expr, transform
 
@@ -136,9 +137,11 @@ class StagedProgram:
 
 
 def redirected(body: Expr, values: Mapping[Tensor, Tensor]) -> Expr:
-    """``body``, which reads ``values`` in the place of tensors."""
+    """``body``, which reads ``values`` in the place of tensors, and holds the elements that are known."""
 
     def read(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.tensor.value is not None and (element := known_element(node)) is not None:
+            return element
         if isinstance(node, Load) and node.tensor in values:
             return Load(values[node.tensor], node.indices)
         return None

@@ -174,7 +174,7 @@ def _with_known_elements(output: Tensor, kept: frozenset[Tensor]) -> Tensor:
     def replaced(expr: Expr) -> Expr | None:
         if not isinstance(expr, Load):
             return None
-        element = None if expr.tensor in kept else _known_element(expr)
+        element = None if expr.tensor in kept else known_element(expr)
         return Load(new[expr.tensor], expr.indices) if element is None else element
 
     for tensor in topological(output):
@@ -192,7 +192,8 @@ def _has_positions_from_data(output: Tensor) -> bool:
     return any(True for body in bodies for load in loads(body) for index in load.indices for _ in loads(index))
 
 
-def _known_element(load: Load) -> Expr | None:
+def known_element(load: Load) -> Expr | None:
+    """What ``load`` reads, of an argument whose elements are known and few; None where it must be read."""
     value = load.tensor.value
     if value is None or value.size == 0 or not isinstance(load.tensor.op, Placeholder):
         return None

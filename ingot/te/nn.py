@@ -1,0 +1,78 @@
+"""Every operator of the inventory on tensors: ``te.nn.softmax(x, axis=-1)``, ``te.nn.conv(x, w, strides=(2, 2))``.
+
+A function is called after its ONNX operator in small letters, words apart (``BatchNormalization``: ``batch_normalization``); it takes the
+inputs of the operator in order, None for those that are left out, and its attributes by name. Numbers, and tuples and arrays of at most
+1024 of them, are taken for tensors whose elements are known, such as the shape of ``reshape``. What comes back are tensors, one or
+as many as the operator has outputs, that can be read, scheduled and printed like others (:func:`ingot.te.text`).
+
+https://onnx.ai/onnx/operators/ says what each of them computes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
+from compiler_service.compiler.tensor_expr.tensor import Tensor
+from compiler_service.compiler.tensor_expr.tensor import placeholder as known_tensor
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+
+Operand = Tensor | np.ndarray | int | float | bool | tuple[int, ...] | None
+_MOST_ELEMENTS = 1024
+_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+
+
+def _function_name(operator: str) -> str:
+    return _WORDS.sub("_", operator).lower()
+
+
+_OPERATOR_OF = {_function_name(name): name for name in OPERATORS if "." not in name}
+
+
+def operator(name: str, *inputs: Operand, **attributes: Any) -> Any:
+    """The outputs of the operator that ONNX calls ``name``: a tensor, or a tuple of tensors (None for those that it does not have).
+
+    Raises:
+        IngotError: UNSUPPORTED_OPERATOR, TYPE_MISMATCH, UNSUPPORTED_ATTRIBUTE, UNSUPPORTED_DTYPE.
+    """
+    given = {key: tuple(value) if isinstance(value, list) else value for key, value in attributes.items()}
+    outputs = infer(name, tuple(map(_tensor, inputs)), given)
+    return outputs[0] if len(outputs) == 1 else outputs
+
+
+def __getattr__(name: str) -> Callable[..., Any]:
+    if name not in _OPERATOR_OF:
+        raise AttributeError(f"module {__name__!r} has no operator {name!r}")
+
+    def apply(*inputs: Operand, **attributes: Any) -> Any:
+        return operator(_OPERATOR_OF[name], *inputs, **attributes)
+
+    apply.__name__ = apply.__qualname__ = name
+    apply.__doc__ = OPERATORS[_OPERATOR_OF[name]].definition.__doc__
+    return apply
+
+
+def __dir__() -> list[str]:
+    return [*_OPERATOR_OF, "operator"]
+
+
+def _tensor(operand: Operand) -> Tensor | None:
+    if operand is None or isinstance(operand, Tensor):
+        return operand
+    array = np.asarray(operand)
+    if array.size > _MOST_ELEMENTS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "an operand has more elements than are written into code",
+            expected=f"at most {_MOST_ELEMENTS}",
+            received=str(array.size),
+            remedy="Make it a placeholder, and call the function with it.",
+        )
+    dtype = DType.FLOAT32 if isinstance(operand, float) else DType.of(array)
+    elements = np.array(array.tolist(), dtype=object).reshape(array.shape)
+    return known_tensor("known", array.shape, dtype, elements)
