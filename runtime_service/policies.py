@@ -65,7 +65,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class PolicyTerm:
     """``all``, ``latest``, ``latest:N``, a number or a label; ``weight`` is None where it was given none."""
 
     name: str
@@ -77,7 +77,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    terms: tuple[Term, ...]
+    terms: tuple[PolicyTerm, ...]
 
     @classmethod
     def parse(cls, text: str, where: str = "policy") -> Self:
@@ -132,14 +132,14 @@ class VersionPolicy:
         return Selection(versions, chosen[0], labels, tuple(shares))
 
 
-def _term(text: str) -> Term | None:
+def _term(text: str) -> PolicyTerm | None:
     """None for what is none."""
     if _PLAIN.fullmatch(text):
-        return Term(text)
+        return PolicyTerm(text)
     match = _NAMED.fullmatch(text)
     if match is None or match["name"] in ("all", "latest"):
         return None
-    return Term(match["name"], None if match["weight"] is None else int(match["weight"]))
+    return PolicyTerm(match["name"], None if match["weight"] is None else int(match["weight"]))
 
 
 def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:

@@ -18,7 +18,7 @@ from compiler_service.compiler.reference.verification import compare
 from compiler_service.compiler.tune.records import read_records
 from compiler_service.stages.compiler import RUN_ONCE
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import parse_target
 from shared_ir.plan.json_form import write_plan
@@ -132,11 +132,11 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
 
 
 @cache
-def compiled(model: str, **options: Any) -> Artifact:
+def compiled(model: str, **options: Any) -> CompiledArtifact:
     return anew(model, **options)
 
 
-def anew(model: str, **options: Any) -> Artifact:
+def anew(model: str, **options: Any) -> CompiledArtifact:
     return compile_model(ModelSource.of(MODELS[model]), host_target(), CompileOptions(**options), workers=0)
 
 

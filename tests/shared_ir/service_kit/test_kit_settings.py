@@ -109,13 +109,13 @@ def test_what_others_read_is_not_refused(module: Any) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("true", True), ("0", False), (" False ", False)])
 def test_truth_is_read(text: str, value: bool) -> None:
-    assert runtime.Settings.from_environment({"INGOT_TRITON_METRICS": text}).triton_metrics is value
+    assert runtime.RuntimeSettings.from_environment({"INGOT_TRITON_METRICS": text}).triton_metrics is value
 
 
 def test_the_settings_of_each_service_are_let_pass_by_the_other() -> None:
     alone = set(compiler.variables()) - set(runtime.variables())
-    runtime.Settings.from_environment(dict.fromkeys(alone, "x"))
-    compiler.Settings.from_environment(
+    runtime.RuntimeSettings.from_environment(dict.fromkeys(alone, "x"))
+    compiler.CompilerSettings.from_environment(
         {name: "x" for name in runtime.variables() if "RUNTIME" in name and not name.endswith("TOKEN_FILE")}
     )
 
@@ -182,7 +182,7 @@ def test_a_file_that_holds_no_secret_is_named_without_its_content(content: bytes
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(IngotError, match="cannot be used") as caught:
-        compiler.Settings.from_environment({"INGOT_REDIS_URL_FILE": str(file)})
+        compiler.CompilerSettings.from_environment({"INGOT_REDIS_URL_FILE": str(file)})
     assert caught.value.field == str(file)
     assert "INGOT_REDIS_URL_FILE" in str(caught.value)
     assert "two" not in str(caught.value)

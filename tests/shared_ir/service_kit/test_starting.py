@@ -79,7 +79,7 @@ def test_every_number_has_a_largest_value() -> None:
 
 def test_the_password_of_a_redis_is_not_shown() -> None:
     with pytest.raises(IngotError) as caught:
-        compiler.Settings.from_environment({"INGOT_REDIS_URL": "redis://:hunter2@h:70000/0"})
+        compiler.CompilerSettings.from_environment({"INGOT_REDIS_URL": "redis://:hunter2@h:70000/0"})
     assert "hunter2" not in str(caught.value)
 
 
@@ -94,7 +94,9 @@ def test_places_that_cannot_be_used_are_said(
     wrong: Any = named if name == "home" else named.as_uri() if name == "store_url" else str(named)
     if (name, place) == ("liveness_file", "file"):
         wrong = str(tmp_path)  # a file is what it should be
-    settings = replace(compiler.Settings(home=tmp_path / "home", cache_dir=str(tmp_path / "cache")), **{name: wrong})
+    settings = replace(
+        compiler.CompilerSettings(home=tmp_path / "home", cache_dir=str(tmp_path / "cache")), **{name: wrong}
+    )
     with pytest.raises(IngotError) as caught:
         make_parts(settings, ToyCompiler(), None)  # type: ignore[arg-type]
     assert caught.value.code is not ErrorCode.INTERNAL
@@ -105,7 +107,7 @@ def test_a_runtime_says_the_same(place: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     with pytest.raises(IngotError) as caught:
-        store_source(runtime.Settings(home=Path(place)))
+        store_source(runtime.RuntimeSettings(home=Path(place)))
     assert caught.value.code is not ErrorCode.INTERNAL
     with pytest.raises(IngotError):
         require_place(tmp_path, "INGOT_RUNTIME_ADDRESS_FILE")

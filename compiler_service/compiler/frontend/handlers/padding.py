@@ -12,7 +12,7 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
 from compiler_service.compiler.frontend.requirements.defining import Definer, Nodes
 from compiler_service.compiler.frontend.requirements.normalising import Elements
@@ -113,7 +113,7 @@ def _lows(nodes: Nodes, widths: Value, known: Elements, label: str) -> list[Dim]
 _pad = expanded(pad)
 
 
-def _handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _handler(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator where its widths are known."""
     known = importer.context.known
     x, pads = (frame.lookup(node.input(i)) for i in (0, 1))

@@ -16,7 +16,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft
+from compiler_service.compiler.frontend.importing.scope import GraphDraft
 from compiler_service.compiler.frontend.requirements.conditions import append_check, append_checked, conditions_of
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
 from compiler_service.compiler.frontend.requirements.normalising import NORMALISERS, Elements, Operand
@@ -51,7 +51,7 @@ class Nodes(NodeWriter):
     """
 
     source: SourceNode
-    draft: Draft
+    draft: GraphDraft
     context: Context
     shared: bool = False
 
@@ -160,7 +160,7 @@ def infer_defined(
     source: SourceNode,
     inputs: tuple[Value | None, ...],
     attributes: Mapping[str, Attribute],
-    draft: Draft,
+    draft: GraphDraft,
     context: Context,
 ) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
     """The outputs of an operator, and its operands: those whose elements must be known are, in the end.
@@ -186,7 +186,7 @@ def aligned(
     inputs: tuple[Value | None, ...],
     outputs: tuple[Tensor | None, ...],
     attributes: Mapping[str, Attribute],
-    draft: Draft,
+    draft: GraphDraft,
     context: Context,
 ) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
     """Operands and outputs, where operands that only the run knows to be broadcast or not go through an ``Expand``.

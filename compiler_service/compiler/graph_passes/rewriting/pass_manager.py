@@ -14,7 +14,7 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
 from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
 from compiler_service.compiler.reproducer import pass_fault
@@ -98,8 +98,8 @@ class Pipeline:
     passes: tuple[Pass, ...]
 
     def __post_init__(self) -> None:
-        later: dict[Fact, Pass] = {f: item for item in reversed(self.passes) for f in item.given()}
-        given: dict[Fact, Pass] = {}
+        later: dict[GraphFact, Pass] = {f: item for item in reversed(self.passes) for f in item.given()}
+        given: dict[GraphFact, Pass] = {}
         for item in self.passes:
             for fact in sorted(item.needs & (later.keys() - given.keys())):
                 raise _misplaced(item, "needs", fact, later[fact], "behind")
@@ -143,10 +143,10 @@ class Pipeline:
         if not any(node.op == GROUP_OP for g in walk_graphs(graph) for node in g.nodes):
             return
         for item in self.passes:
-            if context.enables(item) and Fact.GROUPED in item.forbids:
+            if context.enables(item) and GraphFact.GROUPED in item.forbids:
                 raise IngotError(
                     ErrorCode.INVALID_ARGUMENT,
-                    f"pass {item.name!r} must not find {Fact.GROUPED!s}, and operators of the graph are in groups already",
+                    f"pass {item.name!r} must not find {GraphFact.GROUPED!s}, and operators of the graph are in groups already",
                     field="passes",
                     expected="a graph from before fusion",
                     received=f"one with {GROUP_OP}",
@@ -179,7 +179,7 @@ class Pipeline:
             )
 
 
-def _misplaced(item: Pass, verb: str, fact: Fact, giver: Pass, place: str) -> IngotError:
+def _misplaced(item: Pass, verb: str, fact: GraphFact, giver: Pass, place: str) -> IngotError:
     remedy = f"Put {item.name} {place} {giver.name}, or leave one of them out."
     if item is giver or item.name == giver.name:
         remedy = f"Run {item.name} once."
