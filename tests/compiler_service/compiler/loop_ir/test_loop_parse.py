@@ -71,9 +71,9 @@ FLAT = {"unroll", "shuffle", "start"}
 def stages(function: Function) -> list[tuple[str, Function]]:
     """The function as it comes, and behind every pass."""
     found = [("lowered", function)]
-    for name, loop_pass in LOOP_PASSES:
-        function = loop_pass(function)
-        found.append((name, function))
+    for item in LOOP_PASSES:
+        function = item.apply(function)
+        found.append((item.name, function))
     return found
 
 

@@ -223,9 +223,9 @@ def test_passes_keep_the_meaning(program: Program, n: int) -> None:
     verify(function)
     expected = results(function, n)
     flat = False
-    for name, loop_pass in LOOP_PASSES:
-        function = loop_pass(function)
-        flat = flat or name == "unroll"
+    for item in LOOP_PASSES:
+        function = item.apply(function)
+        flat = flat or item.name == "unroll"
         verify(function, flat)
         for before, after in zip(expected, results(function, n), strict=True):
-            np.testing.assert_array_equal(before, after, err_msg=f"after {name}:\n{print_function(function)}")
+            np.testing.assert_array_equal(before, after, err_msg=f"after {item.name}:\n{print_function(function)}")
