@@ -39,7 +39,8 @@ _WHOLE_FLOATS = frozenset({("OneHot", 1)})
 """Operands (operator, number) that may hold a count as a float."""
 _POSITIVE = frozenset({("Resize", 2)})
 """Operands of floats that are refused unless they are above 0."""
-_BIAS = 1 << 32
+SYMBOL_BIAS = 1 << 32
+"""Added to numbers of any sign that become symbols, which are at least 0, and subtracted from those again."""
 
 
 @dataclass(frozen=True)
@@ -244,7 +245,7 @@ class Definer:
         operand = inputs[index]
         assert operand is not None
         if operand.dtype.is_float and (self.nodes.source.qualified, index) not in _WHOLE_FLOATS:
-            return self._fractions(operand, 0 if (self.nodes.source.qualified, index) in _POSITIVE else _BIAS)
+            return self._fractions(operand, 0 if (self.nodes.source.qualified, index) in _POSITIVE else SYMBOL_BIAS)
         vector, known = self.nodes.vector(operand), self.known_elements(operand)
         normalise = NORMALISERS.get((self.nodes.source.qualified, index))
         if normalise is not None:
