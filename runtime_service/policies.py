@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from runtime_service.splitting import MOST_WEIGHT, Share
+from shared_ir.artifact.published import ALL_VERSIONS, NEWEST_VERSION, NO_LABELS
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.printable import some_of
 
-_PLAIN = re.compile(r"all|latest(:[1-9][0-9]*)?")
+_PLAIN = re.compile(rf"{ALL_VERSIONS}|{NEWEST_VERSION}(:[1-9][0-9]*)?")
 _NAMED = re.compile(r"(?P<name>[1-9][0-9]*|[a-z][a-z0-9_.-]*)(:(?P<weight>[0-9]{1,8}))?")
 
 
@@ -137,7 +138,7 @@ def _term(text: str) -> PolicyTerm | None:
     if _PLAIN.fullmatch(text):
         return PolicyTerm(text)
     match = _NAMED.fullmatch(text)
-    if match is None or match["name"] in ("all", "latest"):
+    if match is None or match["name"] in NO_LABELS:
         return None
     return PolicyTerm(match["name"], None if match["weight"] is None else int(match["weight"]))
 
@@ -145,7 +146,7 @@ def _term(text: str) -> PolicyTerm | None:
 def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:
     """Versions of one term, the preferred one first."""
     newest_first = sorted(catalogue.versions, reverse=True)
-    if term == "all":
+    if term == ALL_VERSIONS:
         return newest_first
     if _PLAIN.fullmatch(term) and term not in catalogue.labels:
         return newest_first[: whole_number(term.partition(":")[2] or "1")]

@@ -23,7 +23,9 @@ ABSENT = "0"
 BLOBS = "blobs/sha256/"
 """Before the digest in the name of a blob."""
 LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
-NO_LABELS = frozenset({"all", "latest"})
+ALL_VERSIONS = "all"
+NEWEST_VERSION = "latest"
+NO_LABELS = frozenset({ALL_VERSIONS, NEWEST_VERSION})
 """Words that mean something else where a label may stand: in policies of runtimes, and as the version of a request."""
 
 

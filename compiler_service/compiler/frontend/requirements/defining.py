@@ -19,7 +19,7 @@ from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import GraphDraft
 from compiler_service.compiler.frontend.requirements.conditions import append_check, append_checked, conditions_of
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
-from compiler_service.compiler.frontend.requirements.normalising import NORMALISERS, Elements, Operand
+from compiler_service.compiler.frontend.requirements.normalising import NORMALISERS, Elements, Operand, OperandWriter
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.extents import stretched_operands
 from compiler_service.compiler.tensor_expr.refusal import UnknownValueError, unknown_extent, unknown_value
@@ -28,7 +28,6 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.graph.ir import DEFINE_OP, Attribute, Node, Value
-from shared_ir.graph.node_writer import NodeWriter
 from shared_ir.types import TensorType
 
 MOST_DEFINED = 64
@@ -44,7 +43,7 @@ SYMBOL_BIAS = 1 << 32
 
 
 @dataclass(frozen=True)
-class Nodes(NodeWriter):
+class Nodes(OperandWriter):
     """Appends nodes of the graph IR beside the node that is being imported.
 
     Attributes:
