@@ -140,9 +140,10 @@ def compile_as_asked(
         pending: dict[str, Future[bytes]] = {}
         for kernel in kernels:
             item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, allowed_methods(options)), log)
+            show_loops(log, item, target)
             with log.part("emit"):
                 text = emit_kernel(item.function, target, kernel.name)
-            show_kernel(log, item, text, target)
+            show_code(log, kernel.name, text, target)
             pending[kernel.name] = compiler.submit(kernel.name, text)
             built.append(item)
             report(len(built), kernel.definition.label)
@@ -355,18 +356,19 @@ def link_attachments(
     return {name: link_bundle(objects, weights, target, options.bundle)}
 
 
-def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
-    """DEBUG 3 to 6: schedule, loop IR, LLVM IR, assembly."""
+def show_loops(log: Log, item: BuiltKernel, target: Target) -> None:
+    """DEBUG 3 and 4: schedule, loop IR; before code is made of it, so that what no code can be made of is shown."""
     name = item.kernel.name
     if log.wants(3):
-        log.show(
-            3,
-            f"{name}.schedule",
-            f"# {name} (rule: {item.rule})\n{item.kernel.definition.text}\n{to_text(item.schedule)}",
-        )
+        rule, text = item.rule, f"{item.kernel.definition.text}\n{to_text(item.schedule)}"
+        log.show(3, f"{name}.schedule", f"# {name} (rule: {rule})\n{text}")
     if log.wants(4):
         log.show(4, f"{name}.loops", print_function(item.kernel.lower(item.schedule, target)))
         log.show(4, f"{name}.flat", print_function(item.function))
+
+
+def show_code(log: Log, name: str, text: str, target: Target) -> None:
+    """DEBUG 5 and 6: LLVM IR, assembly."""
     if log.wants(5):
         log.show(5, f"{name}.llvm", text)
     if log.wants(6):

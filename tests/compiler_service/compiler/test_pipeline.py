@@ -11,6 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from bench.calls import sum_model
+from compiler_service.compiler import pipeline
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import ModelSource, check_model, compile_model, tune_model, verify_artifact
@@ -257,3 +259,18 @@ def test_tuning_for_another_machine_is_refused() -> None:
 
 def test_check_lists_nothing_for_a_good_model() -> None:
     assert not check_model(ModelSource.of(MODELS["image"])).obstacles
+
+
+def test_a_kernel_that_no_code_can_be_made_of_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(*_: Any) -> str:
+        raise IngotError(ErrorCode.COMPILER_FAULT, "no code is made today")
+
+    monkeypatch.setattr(pipeline, "emit_kernel", breaks)
+    monkeypatch.setenv("DEBUG", "4")
+    with pytest.raises(IngotError, match="no code is made today"):
+        compile_model(ModelSource(sum_model().SerializeToString()), host_target(), CompileOptions(opt_level=0))
+    said = capsys.readouterr().err
+    assert "(rule: " in said
+    assert said.count("function k") == 2, "as it was lowered, and behind all passes"
