@@ -19,9 +19,9 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     Function,
     Ramp,
-    Scope,
     Statement,
     Store,
     expressions_of,
@@ -92,7 +92,7 @@ class _Straight:
         if operand is not None:
             return Store(statement.buffer, statement.indices, operand)
         number = statement.value.x if isinstance(statement.value, Broadcast) else statement.value
-        if isinstance(number, Const) and statement.mask is None and statement.buffer.scope is Scope.STACK:
+        if isinstance(number, Const) and statement.mask is None and statement.buffer.scope is BufferScope.STACK:
             self.pending.append(_Identity(statement, number, len(self.done)))
         return statement
 
