@@ -14,7 +14,7 @@ from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from compiler_service.compiler.version import compiler_version
 from compiler_service.jobs.neighbours import Compiler
-from compiler_service.jobs.records import Source
+from compiler_service.jobs.records import UploadedModel
 from shared_ir.artifact.value import artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -40,7 +40,7 @@ class NamedTarget:
     target: Target
 
 
-class Arriving(Protocol):
+class ArrivingUpload(Protocol):
     """A model that is being uploaded. Both methods raise IngotError for one that could not be compiled in any case."""
 
     def declared(self, ir_version: int, opsets: Mapping[str, int]) -> None:
@@ -69,7 +69,7 @@ class Catalogue(Compiler, Protocol):
     def limits(self) -> Mapping[str, int]:
         """What a model may cost."""
 
-    def arriving(self, size: int) -> Arriving:
+    def arriving(self, size: int) -> ArrivingUpload:
         """Looks at a model of so many bytes while it comes."""
 
 
@@ -94,7 +94,7 @@ class PipelineCompiler:
                 ErrorCode.INVALID_ARGUMENT, message, field="options", received=str(options)[:200]
             ) from error
 
-    def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:
+    def artifact_key(self, source: UploadedModel, target: Target, options: Mapping[str, Any], records: bytes) -> str:
         digest = sha256_hex(records) if records else ""
         return artifact_key(source.digest, target, options, digest, compiler_version())
 
@@ -117,7 +117,7 @@ class PipelineCompiler:
         limits = FrontendLimits()
         return {name: getattr(limits, name) for name in FrontendLimits.__dataclass_fields__}
 
-    def arriving(self, size: int) -> Arriving:
+    def arriving(self, size: int) -> ArrivingUpload:
         return ArrivingModel(size)
 
 

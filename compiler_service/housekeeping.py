@@ -17,13 +17,13 @@ from typing import Any
 from compiler_service.jobs.needs import needs_of_jobs
 from compiler_service.jobs.seal import Seal
 from compiler_service.keys import worker_keys
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import IngotError
 from shared_ir.printable import printable, printable_json
-from shared_ir.registry.collection import Collected, Pins, Rule, collect
-from shared_ir.registry.retention import Outcome, Retention, retain
+from shared_ir.registry.collection import Collected, CollectionTimes, Pins, collect
+from shared_ir.registry.retention import Retention, RetentionOutcome, retain
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.storage.store import open_store
 from shared_ir.usage import UsageError, UsageParser
@@ -31,7 +31,7 @@ from shared_ir.usage import UsageError, UsageParser
 _HOUR, _DAY = 3600.0, 24 * 3600.0
 
 
-def open_repository(settings: Settings) -> ArtifactRepository:
+def open_repository(settings: CompilerSettings) -> ArtifactRepository:
     keys = worker_keys(settings)
     memory = Memory(settings.home / MEMORY_FILE)
     store = open_store(settings.store, settings.cache / "objects", memory)
@@ -44,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     start_log("housekeeping")
     try:
         given = parser().parse_args(texts)
-        settings = Settings.from_environment()
+        settings = CompilerSettings.from_environment()
         answer = given.run(given, settings, open_repository(settings))
     except IngotError as error:
         if "--json" in texts:
@@ -56,14 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return 0
 
 
-def _retain(given: argparse.Namespace, settings: Settings, repository: ArtifactRepository) -> list[dict[str, Any]]:
+def _retain(
+    given: argparse.Namespace, settings: CompilerSettings, repository: ArtifactRepository
+) -> list[dict[str, Any]]:
     rule = Retention(given.keep_last, given.keep_days)
     outcomes = retain(repository, rule, given.models, f"retention by {getpass.getuser()}", given.dry_run)
     return [asdict(outcome) for outcome in outcomes if outcome.deleted or outcome.left]
 
 
-def _collect(given: argparse.Namespace, settings: Settings, repository: ArtifactRepository) -> dict[str, Any]:
-    rule = Rule(given.grace_hours * _HOUR, given.keep_cache_days * _DAY, given.keep_sources_days * _DAY)
+def _collect(given: argparse.Namespace, settings: CompilerSettings, repository: ArtifactRepository) -> dict[str, Any]:
+    rule = CollectionTimes(given.grace_hours * _HOUR, given.keep_cache_days * _DAY, given.keep_sources_days * _DAY)
     by = f"collection by {getpass.getuser()}"
     keys = worker_keys(settings)
     seal = Seal(keys.sealer, keys.order_trust)
@@ -74,14 +76,14 @@ def _collect(given: argparse.Namespace, settings: Settings, repository: Artifact
     return asdict(collect(repository, pins, rule, given.dry_run, by))
 
 
-def _index(given: argparse.Namespace, settings: Settings, repository: ArtifactRepository) -> dict[str, Any]:
+def _index(given: argparse.Namespace, settings: CompilerSettings, repository: ArtifactRepository) -> dict[str, Any]:
     repository.rebuild_index()
     return {"index": f"{repository.store.url}/index.json"}
 
 
 def _text(answer: Any) -> str:
     if isinstance(answer, list):
-        outcomes = [Outcome(**own) for own in answer]
+        outcomes = [RetentionOutcome(**own) for own in answer]
         lines = [f"{own.name}: {', '.join(map(str, own.deleted)) or 'none'} {' '.join(own.left)}" for own in outcomes]
         return "\n".join(lines) or "every version is kept"
     if "index" in answer:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
-from compiler_service.settings import Settings, variable
+from compiler_service.settings import CompilerSettings, variable
 from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, fingerprint, trust_own
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.starting import at_start
@@ -14,7 +14,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Keys:
+class ProcessKeys:
     """Of one process.
 
     Attributes:
@@ -30,7 +30,7 @@ class Keys:
     order_trust: Trust
 
 
-def worker_keys(settings: Settings) -> Keys:
+def worker_keys(settings: CompilerSettings) -> ProcessKeys:
     """The installation's signing key, made at first use and trusted here; orders of the keys in ``orders``, and of signing keys, which
     sealed those of the version before.
 
@@ -40,11 +40,11 @@ def worker_keys(settings: Settings) -> Keys:
     signer = SigningKey.load_or_create(settings.signing_key_file)
     trust_own(settings.trust_directory, signer)
     trust = TrustFolder(settings.trust_directory)
-    return Keys(signer, signer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
+    return ProcessKeys(signer, signer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
 
 
 @at_start
-def api_keys(settings: Settings) -> Keys:
+def api_keys(settings: CompilerSettings) -> ProcessKeys:
     """A key for orders alone, made at first use.
 
     Raises:
@@ -72,4 +72,4 @@ def api_keys(settings: Settings) -> Keys:
         ) from error
     _LOG.info("order key %s, %s", sealer.key_id, fingerprint(sealer.public))
     trust = TrustFolder(settings.trust_directory)
-    return Keys(None, sealer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
+    return ProcessKeys(None, sealer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))

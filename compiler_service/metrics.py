@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from redis.exceptions import RedisError
 
-from compiler_service.boundary.parts import Part, Standing
+from compiler_service.boundary.parts import BoundaryPart, Standing
 from compiler_service.boundary.state import standing
 from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.records import JobState
@@ -147,7 +147,7 @@ def boundary_gauge(standings: Sequence[Standing]) -> Metric:
         "1 where a part of the boundary around compilations holds on every machine that compiles or checks models.",
         labels=["part"],
     )
-    for part in Part:
+    for part in BoundaryPart:
         gauge.add_metric([part.value], float(all(standing.holds(part) for standing in standings)))
     return gauge
 

@@ -29,7 +29,7 @@ from compiler_service.jobs.watching import Watching
 from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry
 from compiler_service.probes import Probes
-from compiler_service.settings import Settings, variable
+from compiler_service.settings import CompilerSettings, variable
 from compiler_service.store.sources import forget_local_uploads
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
@@ -46,7 +46,7 @@ from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.listening import CannotListen
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.starting import at_start, prepare_process
 from shared_ir.service_kit.telemetry.call_log import CallLog
@@ -93,7 +93,7 @@ class RunningServer:
 
 
 @at_start
-def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> RunningServer:
+def start_server(settings: CompilerSettings, catalogue: Catalogue, parts: Parts) -> RunningServer:
     """Listen on the addresses of ``settings``.
 
     Raises:
@@ -108,7 +108,7 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
 
     server = RpcServer(
         _lanes(settings.max_watchers),
-        Room(MOST_BYTES),
+        RequestRoom(MOST_BYTES),
         MOST_MESSAGE_BYTES,
         [
             AccessInterceptor(gate, scopes_of),
@@ -140,7 +140,7 @@ def _lanes(watchers: int) -> Callable[[str], Lane]:
     return lambda method: lanes.get(method, questions)
 
 
-def _bind(server: RpcServer, settings: Settings) -> int:
+def _bind(server: RpcServer, settings: CompilerSettings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
     files = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
     try:
@@ -149,7 +149,7 @@ def _bind(server: RpcServer, settings: Settings) -> int:
         raise _taken(address, "INGOT_COMPILER_PORT") from error
 
 
-def _serve_metrics(settings: Settings, registry: CollectorRegistry, health: Health) -> HttpServer | None:
+def _serve_metrics(settings: CompilerSettings, registry: CollectorRegistry, health: Health) -> HttpServer | None:
     """The HTTP server of ``/metrics``; None where the settings turn it off."""
     if settings.compiler_metrics_port < 0:
         return None
@@ -169,7 +169,7 @@ def _taken(address: str, variable: str) -> IngotError:
 
 
 def serve(
-    settings: Settings,
+    settings: CompilerSettings,
     catalogue: Catalogue,
     queue: Queue,
     ready_file: Path | None = None,
@@ -213,7 +213,7 @@ def main(arguments: Sequence[str] | None = None, *, is_whole: bool = False) -> i
         start_tracing("compiler-api")
         instead = {"compiler_port": given.port, "compiler_metrics_port": given.metrics_port}
         chosen = {variable(name): str(port) for name, port in instead.items() if port is not None}
-        settings = Settings.from_environment(os.environ | chosen)
+        settings = CompilerSettings.from_environment(os.environ | chosen)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
         say_why_not(error)

@@ -44,7 +44,7 @@ _SECRETS = ("token", "redis_url", "store_url")
 
 
 @dataclass(frozen=True)
-class Settings:
+class CompilerSettings:
     """Every field is the environment variable ``INGOT_<FIELD>``. Sizes are in bytes, times in seconds.
 
     Attributes:
@@ -196,11 +196,11 @@ def _require_queues(text: str) -> None:
 
 
 def variable(field_name: str) -> str:
-    """The environment variable of a field of :class:`Settings`."""
+    """The environment variable of a field of :class:`CompilerSettings`."""
     return PREFIX + field_name.upper()
 
 
 def variables() -> tuple[str, ...]:
     """Of all settings, and of the files that secrets among them may stand in."""
-    named = tuple(variable(own.name) for own in fields(Settings))
+    named = tuple(variable(own.name) for own in fields(CompilerSettings))
     return named + file_variables(variable(name) for name in _SECRETS)

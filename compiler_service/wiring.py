@@ -24,8 +24,8 @@ from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
-from compiler_service.keys import Keys, worker_keys
-from compiler_service.settings import Settings, variable
+from compiler_service.keys import ProcessKeys, worker_keys
+from compiler_service.settings import CompilerSettings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
@@ -34,7 +34,7 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
-from shared_ir.registry.registry import ModelRegistry
+from shared_ir.registry.registry import ArtifactRegistry
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.storage.faults import require_writable
 from shared_ir.storage.protocol import ObjectStore
@@ -55,11 +55,11 @@ class Parts:
 
     service: JobService
     counters: Counters
-    repository: ModelRegistry
+    repository: ArtifactRegistry
     sources: SourceStore
     tuning: TuningStore
     runner: StageRunner
-    keys: Keys
+    keys: ProcessKeys
     reproducers: Reproducers
 
     @property
@@ -72,11 +72,11 @@ class Parts:
 
 @at_start
 def make_parts(
-    settings: Settings,
+    settings: CompilerSettings,
     compiler: Compiler,
     queue: Queue,
     command: Sequence[str] = STAGE_COMMAND,
-    keys: Keys | None = None,
+    keys: ProcessKeys | None = None,
 ) -> Parts:
     """``keys`` are by default those of a worker; without one to sign with, workers are asked to.
 
@@ -128,7 +128,7 @@ def _emulator(target: Target) -> Path | None:
     return found.program if found else None
 
 
-def _repository(store: ObjectStore, keys: Keys, memory: Memory, redis: Redis) -> ModelRegistry:
+def _repository(store: ObjectStore, keys: ProcessKeys, memory: Memory, redis: Redis) -> ArtifactRegistry:
     if keys.signer is not None:
-        return ModelRegistry(store, keys.trust, keys.signer, memory)
+        return ArtifactRegistry(store, keys.trust, keys.signer, memory)
     return OrderingRegistry(store, keys.trust, memory, OrderedWrites.over(redis, keys.sealer))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from ingot.home import home_directory
-from shared_ir.artifact.value import Artifact as CompiledArtifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
 from shared_ir.machine.target import Target, resolve_target

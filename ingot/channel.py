@@ -11,7 +11,7 @@ import grpc
 from ingot.server_address import server_address
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import is_within
-from shared_ir.service_kit.status import attached_error
+from shared_ir.service_kit.status import attached_error, nearest_code
 from shared_ir.service_kit.tls import ClientTls
 
 MOST_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -25,17 +25,6 @@ _RECONNECTING = (
 )
 """A service that is back is found within seconds; a machine that has gone without a word is missed at last."""
 
-_CODES = {
-    grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_ARGUMENT,
-    grpc.StatusCode.NOT_FOUND: ErrorCode.NOT_FOUND,
-    grpc.StatusCode.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
-    grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.DEADLINE_EXCEEDED: ErrorCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.CANCELLED: ErrorCode.CANCELLED,
-    grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
-    grpc.StatusCode.UNAUTHENTICATED: ErrorCode.UNAUTHENTICATED,
-    grpc.StatusCode.PERMISSION_DENIED: ErrorCode.PERMISSION_DENIED,
-}
 _NOBODY = re.compile(
     r"refused|resol[uv]|lookup|getaddrinfo|name or service|no address|timed out|timeout|unreachable|no route|no such file"
     r"|not known",
@@ -126,7 +115,7 @@ def decode_error(address: str, error: Any) -> IngotError:
         if status is grpc.StatusCode.UNAUTHENTICATED
         else ""
     )
-    return IngotError(_CODES.get(status, ErrorCode.INTERNAL), details[:1000] or str(status), remedy=remedy)
+    return IngotError(nearest_code(status), details[:1000] or str(status), remedy=remedy)
 
 
 def unreachable(address: str, reason: str, variables: str) -> IngotError:

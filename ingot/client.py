@@ -25,7 +25,7 @@ from ingot.records import (
     Source,
     TargetInfo,
 )
-from ingot.resuming import Patience
+from ingot.resuming import OutagePatience
 from ingot.upload import Progress, Uploader, no_progress
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
@@ -216,13 +216,13 @@ class Client:
                 patience.wait(_late(id) if patience.is_over(error) else error, crowd=True)
         return job
 
-    def _now(self, id: str, patience: Patience) -> Job:
+    def _now(self, id: str, patience: OutagePatience) -> Job:
         request = pb.GetJobRequest(id=id)
         answer = patience.call(lambda: self._call("GetJob", request, patience.at_most(self._timeout)))
         patience.answered()
         return messages.job_from_pb(answer)
 
-    def _events(self, id: str, after: str, patience: Patience) -> Iterator[JobEvent]:
+    def _events(self, id: str, after: str, patience: OutagePatience) -> Iterator[JobEvent]:
         """Those of one stream, which ends when the job does, or the service."""
         request = pb.WatchJobRequest(id=id, after=after)
         timeout = patience.remaining
@@ -349,8 +349,8 @@ class Client:
         self._is_known = True
         return answer
 
-    def _patience(self, timeout: float | None) -> Patience:
-        return Patience(timeout, self._is_known)
+    def _patience(self, timeout: float | None) -> OutagePatience:
+        return OutagePatience(timeout, self._is_known)
 
 
 def _late(id: str) -> IngotError:

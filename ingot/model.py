@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ingot.home import home_directory
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.storage.faults import told
 
 if TYPE_CHECKING:
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def load(
-    artifact: str | Path | Artifact,
+    artifact: str | Path | CompiledArtifact,
     threads: int | None = None,
     executor: Literal["aot", "graph"] = "aot",
     *,
@@ -36,7 +36,7 @@ def load(
     # NOTE: imported here so that `import ingot` loads neither the runtime nor `cryptography`.
     from runtime_service.loading.loader import load_model, load_version
 
-    if isinstance(artifact, Artifact):
+    if isinstance(artifact, CompiledArtifact):
         return load_model(artifact, threads, executor)
     from shared_ir.artifact.signature import TrustStore
 

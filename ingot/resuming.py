@@ -36,7 +36,7 @@ def is_gap(error: IngotError) -> bool:
     return error.code is ErrorCode.INVALID_ARGUMENT and error.field == "offset"
 
 
-class Patience:
+class OutagePatience:
     """Counts how long a service has been away from somebody who waits for it.
 
     Args:

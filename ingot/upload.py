@@ -10,7 +10,7 @@ from typing import Any
 
 from ingot.channel import call
 from ingot.records import Source
-from ingot.resuming import Patience, is_gap
+from ingot.resuming import OutagePatience, is_gap
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.storage.faults import file_error, require_file, told
@@ -98,7 +98,7 @@ class Advance:
     NOTE: else a service that takes the same bytes over and over, and never the file, would be waited for without end.
     """
 
-    def __init__(self, patience: Patience, progress: Progress) -> None:
+    def __init__(self, patience: OutagePatience, progress: Progress) -> None:
         self._patience = patience
         self._progress = progress
         self._farthest = -1
@@ -121,10 +121,15 @@ class Uploader:
     """Sends files through ``stub``; ``options`` (metadata) go with every call."""
 
     def __init__(
-        self, stub: Any, address: str, timeout: float, options: Mapping[str, Any], patience: Patience | None = None
+        self,
+        stub: Any,
+        address: str,
+        timeout: float,
+        options: Mapping[str, Any],
+        patience: OutagePatience | None = None,
     ) -> None:
         self._stub = stub
-        self._patience = patience or Patience()
+        self._patience = patience or OutagePatience()
         self._address = address
         self._timeout = timeout
         self._options = dict(options)

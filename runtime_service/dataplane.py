@@ -21,14 +21,14 @@ from runtime_service.batching.validation import check_inputs, check_outputs, spl
 from runtime_service.extensions.classification import classified, require_classes
 from runtime_service.extensions.shared_memory import SharedMemory
 from runtime_service.extensions.traces import Traces, TraceSetting
-from runtime_service.lifecycle import Lifecycle, Phase
+from runtime_service.lifecycle import Lifecycle, ServerPhase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry, VersionStatus
 from runtime_service.models.served import Interface, ServedModel
 from runtime_service.policies import SequenceOptions
 from runtime_service.readiness import ReadyRule
-from runtime_service.reports import Report, Reports
+from runtime_service.reports import InferenceReports, Report
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -112,7 +112,7 @@ class DataPlane:
         self._ready_rule = ready_rule or ReadyRule()
         self.quick = Quick()
         self._traces = Traces()
-        self._reports = Reports(has_access_log)
+        self._reports = InferenceReports(has_access_log)
         self._log_levels = LogLevels()
         self._has_admin = has_admin
         self._registry = registry
@@ -249,12 +249,12 @@ class DataPlane:
 
     def ready(self) -> bool:
         """Whether the models are as the rule wants them, and the server is not on its way out."""
-        is_serving = self._lifecycle.phase is Phase.SERVING
+        is_serving = self._lifecycle.phase is ServerPhase.SERVING
         return is_serving and self._ready_rule.holds(self._registry.standings(), self._follower.has_tried)
 
     def models_ready(self) -> dict[str, bool]:
         """Of every model, whether a request that names no version would be served now."""
-        is_serving = self._lifecycle.phase is Phase.SERVING
+        is_serving = self._lifecycle.phase is ServerPhase.SERVING
         return {name: is_serving and ready for name, ready in self._registry.models_ready().items()}
 
     def model_ready(self, name: str, version: str = "") -> bool:
@@ -265,7 +265,7 @@ class DataPlane:
         """
         try:
             with self._registry.acquire(name, version).held():
-                return self._lifecycle.phase is Phase.SERVING
+                return self._lifecycle.phase is ServerPhase.SERVING
         except IngotError as error:
             if error.code is ErrorCode.UNAVAILABLE:
                 return False

@@ -9,7 +9,7 @@ from collections import Counter
 from shared_ir.errors import ErrorCode, IngotError
 
 
-class Phase(enum.StrEnum):
+class ServerPhase(enum.StrEnum):
     SERVING = "serving"
     LAME_DUCK = "lame_duck"  # not ready any more, but still answering: load balancers need time to notice
     DRAINING = "draining"  # new requests are refused, those in flight are finished
@@ -30,12 +30,12 @@ class Lifecycle:
         self._max_in_flight = max_in_flight
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._phase = Phase.SERVING
+        self._phase = ServerPhase.SERVING
         self._in_flight = 0
         self._by_peer: Counter[str] = Counter()
 
     @property
-    def phase(self) -> Phase:
+    def phase(self) -> ServerPhase:
         return self._phase
 
     @property
@@ -73,7 +73,7 @@ class Lifecycle:
             self._require_room(peer)
 
     def _require_room(self, peer: str) -> None:
-        if self._phase is Phase.DRAINING:
+        if self._phase is ServerPhase.DRAINING:
             raise IngotError(
                 ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
             )
@@ -91,7 +91,7 @@ class Lifecycle:
             bool(peer) and most >= _LEAST_SHARED and 4 * self._in_flight >= 3 * most and 2 * self._by_peer[peer] >= most
         )
 
-    def enter(self, phase: Phase) -> None:
+    def enter(self, phase: ServerPhase) -> None:
         with self._lock:
             self._phase = phase
             self._changed.notify_all()

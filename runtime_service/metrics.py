@@ -28,8 +28,8 @@ from shared_ir.service_kit.telemetry.exposition import (
     GAUGE,
     HISTOGRAM,
     OPEN_METRICS,
+    Exposition,
     Family,
-    Page,
     Sample,
     labelled,
 )
@@ -209,11 +209,11 @@ class Metrics:
     def scrape(self, accept: str = "") -> tuple[bytes, str]:
         """A page in the format that an ``Accept`` header asks for, and its ``Content-Type``."""
         encode, content_type = choose_encoder(accept)
-        page = Page(content_type.startswith(OPEN_METRICS))
+        page = Exposition(content_type.startswith(OPEN_METRICS))
         self._write(page)
         return page.encoded() + encode(self._process), content_type
 
-    def _write(self, page: Page) -> None:
+    def _write(self, page: Exposition) -> None:
         with self._lock:
             observers = sorted(self._versions.values(), key=lambda each: (each.model, each.version))
             others = list(self._of_models())

@@ -15,11 +15,12 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from runtime_service.splitting import MOST_WEIGHT, Share
+from shared_ir.artifact.published import ALL_VERSIONS, NEWEST_VERSION, NO_LABELS
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.printable import some_of
 
-_PLAIN = re.compile(r"all|latest(:[1-9][0-9]*)?")
+_PLAIN = re.compile(rf"{ALL_VERSIONS}|{NEWEST_VERSION}(:[1-9][0-9]*)?")
 _NAMED = re.compile(r"(?P<name>[1-9][0-9]*|[a-z][a-z0-9_.-]*)(:(?P<weight>[0-9]{1,8}))?")
 
 
@@ -65,7 +66,7 @@ class Selection:
 
 
 @dataclass(frozen=True, slots=True)
-class Term:
+class PolicyTerm:
     """``all``, ``latest``, ``latest:N``, a number or a label; ``weight`` is None where it was given none."""
 
     name: str
@@ -77,7 +78,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class VersionPolicy:
-    terms: tuple[Term, ...]
+    terms: tuple[PolicyTerm, ...]
 
     @classmethod
     def parse(cls, text: str, where: str = "policy") -> Self:
@@ -132,20 +133,20 @@ class VersionPolicy:
         return Selection(versions, chosen[0], labels, tuple(shares))
 
 
-def _term(text: str) -> Term | None:
+def _term(text: str) -> PolicyTerm | None:
     """None for what is none."""
     if _PLAIN.fullmatch(text):
-        return Term(text)
+        return PolicyTerm(text)
     match = _NAMED.fullmatch(text)
-    if match is None or match["name"] in ("all", "latest"):
+    if match is None or match["name"] in NO_LABELS:
         return None
-    return Term(match["name"], None if match["weight"] is None else int(match["weight"]))
+    return PolicyTerm(match["name"], None if match["weight"] is None else int(match["weight"]))
 
 
 def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:
     """Versions of one term, the preferred one first."""
     newest_first = sorted(catalogue.versions, reverse=True)
-    if term == "all":
+    if term == ALL_VERSIONS:
         return newest_first
     if _PLAIN.fullmatch(term) and term not in catalogue.labels:
         return newest_first[: whole_number(term.partition(":")[2] or "1")]

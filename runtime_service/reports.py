@@ -59,7 +59,7 @@ class Report:
         return found
 
 
-class Reports:
+class InferenceReports:
     """Of a server; ``has_access_log``: whether every inference has a line."""
 
     def __init__(self, has_access_log: bool = False) -> None:

@@ -12,11 +12,11 @@ import threading
 from pathlib import Path
 
 from runtime_service.api.grpc_server import GrpcServer
-from runtime_service.api.rest import Access, RestApplication, controlled, observed
+from runtime_service.api.rest import AccessRules, RestApplication, controlled, observed
 from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
 from runtime_service.extensions.shared_memory import SharedMemory
-from runtime_service.lifecycle import Lifecycle, Phase
+from runtime_service.lifecycle import Lifecycle, ServerPhase
 from runtime_service.loading.loader import load_models
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
@@ -28,7 +28,7 @@ from runtime_service.models.versions import ModelLoader
 from runtime_service.processes.lending import Borrower
 from runtime_service.processes.parent import Parent
 from runtime_service.processes.told import Told
-from runtime_service.settings import Settings, variable
+from runtime_service.settings import RuntimeSettings, variable
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
@@ -37,7 +37,7 @@ from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.listening import address_of
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
@@ -61,7 +61,7 @@ class RuntimeServer:
     """Everything that serves models from ``source``; addresses are bound when it is made."""
 
     @at_start
-    def __init__(self, settings: Settings, source: VersionSource, told: Told | None = None) -> None:
+    def __init__(self, settings: RuntimeSettings, source: VersionSource, told: Told | None = None) -> None:
         """``told``: what makes it one of several processes; ``settings`` are its own."""
         if settings.address_file:
             require_place(Path(settings.address_file), variable("address_file"))
@@ -93,10 +93,10 @@ class RuntimeServer:
             ready_rule=settings.ready_rule(),
         )
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-        room = Room(settings.bytes_in_flight)
+        room = RequestRoom(settings.bytes_in_flight)
         controls = is_whole and not settings.control_address
         hosts, admin = Hosts.parse(settings.hosts, variable("hosts")), controls and bool(settings.token)
-        access = Access(settings.token, hosts, settings.max_request_bytes, controls, admin)
+        access = AccessRules(settings.token, hosts, settings.max_request_bytes, controls, admin)
         self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
@@ -114,7 +114,9 @@ class RuntimeServer:
             target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
         )
 
-    def _http_servers(self, access: Access, room: Room, context: ssl.SSLContext | None) -> dict[str, HttpServer]:
+    def _http_servers(
+        self, access: AccessRules, room: RequestRoom, context: ssl.SSLContext | None
+    ) -> dict[str, HttpServer]:
         settings, scrape = self.settings, self.metrics.scrape
         found = {}
         if settings.http_address:
@@ -158,13 +160,13 @@ class RuntimeServer:
         An idle server is through at once, also where it is loading models; ``hurry`` ends every wait. False when requests were left
         unfinished.
         """
-        self.lifecycle.enter(Phase.LAME_DUCK)
+        self.lifecycle.enter(ServerPhase.LAME_DUCK)
         self._publish_readiness()
         self.follower.stop()
         if self.settings.drain_delay:
             _LOG.info("not ready any more, still serving for %.0f s", self.settings.drain_delay)
             hurry.wait(self.settings.drain_delay)
-        self.lifecycle.enter(Phase.DRAINING)
+        self.lifecycle.enter(ServerPhase.DRAINING)
         grace = 0.0 if hurry.is_set() else self.settings.drain_timeout
         stopped = self._grpc.stop(grace) if self._grpc is not None else None
         if not self.lifecycle.wait_idle(grace):
@@ -211,7 +213,7 @@ def serve(server: RuntimeServer) -> None:
 
 
 @at_start
-def version_source(settings: Settings) -> VersionSource:
+def version_source(settings: RuntimeSettings) -> VersionSource:
     """The layout or the store of ``settings``. Raises as :func:`store_source`."""
     if settings.layout:
         return LayoutSource(Path(settings.layout), _trust(settings), load_models)
@@ -219,7 +221,7 @@ def version_source(settings: Settings) -> VersionSource:
 
 
 @at_start
-def store_source(settings: Settings) -> StoreSource:
+def store_source(settings: RuntimeSettings) -> StoreSource:
     """The artifact store and the trusted keys of ``settings``.
 
     Raises:
@@ -232,7 +234,7 @@ def store_source(settings: Settings) -> StoreSource:
     return StoreSource(ArtifactRepository(store, trust, memory=memory), load_models)
 
 
-def _trust(settings: Settings) -> TrustFolder:
+def _trust(settings: RuntimeSettings) -> TrustFolder:
     trust = TrustFolder(settings.trust_directory)
     if not trust.keys:
         raise IngotError(
@@ -259,7 +261,7 @@ def main(*, is_whole: bool = False) -> int:
     try:
         start_log("runtime", is_whole=is_whole)
         start_tracing("runtime")
-        settings = Settings.from_environment(os.environ)
+        settings = RuntimeSettings.from_environment(os.environ)
         if channel is None and settings.processes > 1:
             return Parent(settings, _ONE_OF_SEVERAL).run()
         server = _one_of_several(settings, channel) if channel else RuntimeServer(settings, version_source(settings))
@@ -270,7 +272,7 @@ def main(*, is_whole: bool = False) -> int:
     return 0
 
 
-def _one_of_several(settings: Settings, channel: int) -> RuntimeServer:
+def _one_of_several(settings: RuntimeSettings, channel: int) -> RuntimeServer:
     told = Told.receive(channel)
     borrow_from(Borrower(told.channel).read)
     own = told.settings(settings)

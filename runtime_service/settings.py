@@ -42,7 +42,7 @@ _SECRETS = ("token", "store_url")
 
 
 @dataclass(frozen=True)
-class Settings:
+class RuntimeSettings:
     """Each field is read from ``INGOT_RUNTIME_<FIELD>``, but for those of :data:`SHARED`."""
 
     home: Path = Path.home() / ".ingot"
@@ -285,13 +285,13 @@ class Settings:
 
 
 def variable(field_name: str) -> str:
-    """The environment variable of a field of :class:`Settings`."""
+    """The environment variable of a field of :class:`RuntimeSettings`."""
     return ("INGOT_" if field_name in SHARED else PREFIX) + field_name.upper()
 
 
 def variables() -> tuple[str, ...]:
     """Of all settings, and of the files that secrets among them may stand in."""
-    named = tuple(variable(own.name) for own in fields(Settings))
+    named = tuple(variable(own.name) for own in fields(RuntimeSettings))
     return named + file_variables(variable(name) for name in _SECRETS)
 
 

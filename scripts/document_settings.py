@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from compiler_service.settings import Settings as CompilerSettings
-from runtime_service.settings import Settings as RuntimeSettings
+from compiler_service.settings import CompilerSettings
+from runtime_service.settings import RuntimeSettings
 from runtime_service.settings import variable as runtime_variable
 from shared_ir.storage.files import write_atomically
 
@@ -36,7 +36,7 @@ def compiler_table() -> str:
 
 
 def runtime_table() -> str:
-    texts = trailing_docstrings(ROOT / "runtime_service" / "settings.py", "Settings")
+    texts = trailing_docstrings(ROOT / "runtime_service" / "settings.py", "RuntimeSettings")
     return table({runtime_variable(own.name): (own, texts[own.name]) for own in dataclasses.fields(RuntimeSettings)})
 
 

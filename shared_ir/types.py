@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, dims_text
 
-__all__ = ["DType", "Kind", "ObjectType", "TensorType"]
+__all__ = ["DType", "ObjectType", "TensorType", "ValueKind"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TensorType:
         return f"{self.dtype}[{dims_text(self.shape)}]"
 
 
-class Kind(enum.StrEnum):
+class ValueKind(enum.StrEnum):
     """What an input or output of a model is."""
 
     TENSOR = "tensor"
@@ -52,11 +52,11 @@ class Kind(enum.StrEnum):
 
     @property
     def is_sequence(self) -> bool:
-        return self in (Kind.SEQUENCE, Kind.OPTIONAL_SEQUENCE)
+        return self in (ValueKind.SEQUENCE, ValueKind.OPTIONAL_SEQUENCE)
 
     @property
     def is_optional(self) -> bool:
-        return self in (Kind.OPTIONAL, Kind.OPTIONAL_SEQUENCE)
+        return self in (ValueKind.OPTIONAL, ValueKind.OPTIONAL_SEQUENCE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,5 +67,5 @@ class ObjectType:
     ``dtype`` is the element type of its tensors.
     """
 
-    kind: Kind
+    kind: ValueKind
     dtype: DType

@@ -13,7 +13,7 @@ from compiler_service.compiler.codegen.entry.module import emit_entry
 from compiler_service.compiler.codegen.toolchain.link import link_library
 from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.codegen.toolchain.zig import min_glibc, run_zig, zig_target
-from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest
+from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import parse_dim, symbol
 from shared_ir.machine.target import Target, parse_target
@@ -125,7 +125,7 @@ class NativeModel:
     objects: dict[str, bytes]
     weights: bytes
 
-    def artifact(self, **manifest: Any) -> Artifact:
+    def artifact(self, **manifest: Any) -> CompiledArtifact:
         fields: dict[str, Any] = {
             "name": self.plan.name,
             "key": "ab" * 32,
@@ -137,7 +137,7 @@ class NativeModel:
             "min_glibc": min_glibc(self.target),
         }
         library = link_library(self.objects, self.target)
-        return Artifact(Manifest(**fields | manifest), self.plan, library, self.weights)
+        return CompiledArtifact(Manifest(**fields | manifest), self.plan, library, self.weights)
 
 
 def build_model(

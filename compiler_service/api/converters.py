@@ -11,9 +11,9 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.history.lists import JobFilter
-from compiler_service.jobs.history.logs import Line
-from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Submission, TargetRecord
-from compiler_service.store.sources import Upload
+from compiler_service.jobs.history.logs import LogEntry
+from compiler_service.jobs.records import Event, JobRecord, JobState, Submission, TargetRecord, UploadedModel
+from compiler_service.store.sources import UploadAnnouncement
 from shared_ir.artifact.value import ABI_VERSION
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import FIRST_SECOND, LAST_SECOND
@@ -25,8 +25,10 @@ _LOG = logging.getLogger(__name__)
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
 
-def upload_from_pb(header: pb.UploadHeader, caller: Principal) -> Upload:
-    return Upload(header.name, header.size, header.sha256, header.offset, caller.namespace, caller.quota.bytes)
+def upload_from_pb(header: pb.UploadHeader, caller: Principal) -> UploadAnnouncement:
+    return UploadAnnouncement(
+        header.name, header.size, header.sha256, header.offset, caller.namespace, caller.quota.bytes
+    )
 
 
 def is_model(header: pb.UploadHeader) -> bool:
@@ -36,8 +38,8 @@ def is_model(header: pb.UploadHeader) -> bool:
     return header.kind == pb.FILE_KIND_MODEL
 
 
-def source_from_pb(source: pb.ModelSource, namespace: str = "") -> Source:
-    return Source(source.model_sha256, dict(source.external_data), namespace)
+def source_from_pb(source: pb.ModelSource, namespace: str = "") -> UploadedModel:
+    return UploadedModel(source.model_sha256, dict(source.external_data), namespace)
 
 
 def submission_from_pb(request: pb.CompileRequest, namespace: str = "") -> Submission:
@@ -203,7 +205,7 @@ def event_to_pb(event: Event, record: JobRecord | None) -> pb.JobEvent:
     return message
 
 
-def log_line_to_pb(line: Line) -> pb.JobLogLine:
+def log_line_to_pb(line: LogEntry) -> pb.JobLogLine:
     message = pb.JobLogLine(target=line.target, stage=line.stage, level=line.level, text=cleaned(line.text))
     message.time.FromMicroseconds(round(line.time * 1e6))
     return message

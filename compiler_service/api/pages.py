@@ -18,7 +18,7 @@ class Messages(Generic[T]):
         self._made: list[Any] = []
 
     def weigh(self, item: T) -> int:
-        """Its bytes; as :class:`shared_ir.registry.pages.Room` asks for them, of each in its order."""
+        """Its bytes; as :class:`shared_ir.registry.pages.PageRoom` asks for them, of each in its order."""
         self._made.append(self._convert(item))
         return int(self._made[-1].ByteSize())
 

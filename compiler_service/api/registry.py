@@ -17,7 +17,7 @@ from shared_ir.artifact.published import BLOBS
 from shared_ir.artifact.signed import corrupt
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import changes_page, model_summary, models_page, page_size, versions_page
-from shared_ir.registry.registry import ModelRegistry
+from shared_ir.registry.registry import ArtifactRegistry
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.storage.files import open_regular
 
@@ -29,7 +29,7 @@ CHUNK_BYTES = 1024 * 1024
 class RegistryServicer(Answering):
     """Decode, call, encode."""
 
-    _repository: ModelRegistry
+    _repository: ArtifactRegistry
     _traffic: Traffic
 
     @answered

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler_service.api.converters import seconds_from_pb
 from shared_ir.artifact.audit import Change
-from shared_ir.artifact.published import Label, Version, check_label
+from shared_ir.artifact.published import PublishedLabel, Version, check_label
 from shared_ir.artifact.value import Manifest
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import ChangeFilter, ModelFilter, ModelSummary, VersionFilter
@@ -18,7 +18,7 @@ def model_to_pb(model: ModelSummary) -> pb.Model:
     return pb.Model(name=model.name, latest_version=model.newest, labels=labels, label_details=details, error=error)
 
 
-def _label_to_pb(label: Label) -> pb.Label:
+def _label_to_pb(label: PublishedLabel) -> pb.Label:
     message = pb.Label(label=label.label, version=label.number, etag=label.etag, by=label.by)
     message.moved.FromMicroseconds(label.moved)  # a generation is a time
     return message

@@ -33,7 +33,7 @@ class _Report:
     verification: Mapping[str, Any] | None = None
 
 
-class Reports:
+class VerificationReports:
     """Reads reports of ``repository``, each once: an artifact that is verified does not change."""
 
     def __init__(self, repository: ArtifactRepository) -> None:

@@ -16,7 +16,7 @@ from compiler_service.api import converters
 from compiler_service.api.answers import answered, typed
 from compiler_service.api.pages import Messages
 from compiler_service.api.registry import RegistryServicer
-from compiler_service.api.reports import Reports
+from compiler_service.api.reports import VerificationReports
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
@@ -24,7 +24,7 @@ from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord, Orderer
 from compiler_service.jobs.watching import Watching
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.stages.runner import StoppedError
 from compiler_service.store.sources import Look, accept, request_source
 from compiler_service.wiring import Parts
@@ -34,7 +34,7 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
-from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.principal import Principal, TokenScope
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.telemetry.fields import say
 from shared_ir.service_kit.telemetry.tracing import TRACING
@@ -58,7 +58,7 @@ class CompilerServicer(RegistryServicer):
         self,
         parts: Parts,
         catalogue: Catalogue,
-        settings: Settings,
+        settings: CompilerSettings,
         stopping: threading.Event,
         gate: Gate,
         traffic: Traffic,
@@ -69,7 +69,7 @@ class CompilerServicer(RegistryServicer):
         self._jobs = parts.service
         self._pages = JobPages(parts.service.store)
         self._repository = parts.repository
-        self._reports = Reports(parts.repository)
+        self._reports = VerificationReports(parts.repository)
         self._catalogue = catalogue
         self._settings = settings
         self._stopping = stopping
@@ -133,7 +133,7 @@ class CompilerServicer(RegistryServicer):
     def Compile(self, request: pb.CompileRequest, context: grpc.ServicerContext) -> pb.CompileResponse:
         caller = self._caller(context)
         if request.labels:
-            caller.require(Scope.LABEL)
+            caller.require(TokenScope.LABEL)
         submission = converters.submission_from_pb(request, caller.namespace)
         with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
             record = self._jobs.submit(_orderer(caller).order(submission))
@@ -179,7 +179,7 @@ class CompilerServicer(RegistryServicer):
         say(job=request.id)
         caller = self._caller(context)
         if self._jobs.get(request.id).labels:
-            caller.require(Scope.LABEL)
+            caller.require(TokenScope.LABEL)
         with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
             record = self._jobs.retry(request.id, _orderer(caller))
             entered.append(record.id)

@@ -14,12 +14,12 @@ from compiler_service.boundary.namespaces import (
     stay_outside,
     why_not_permitted,
 )
-from compiler_service.boundary.parts import Part
+from compiler_service.boundary.parts import BoundaryPart
 from compiler_service.boundary.policy import Policy
 from compiler_service.boundary.privileges import drop_privileges
 from compiler_service.boundary.seccomp import refuse_calls
 
-Missing = dict[Part, str]
+Missing = dict[BoundaryPart, str]
 _UNSEEN_PROCESSES = 4096
 """Room for what the same user runs elsewhere, where the kernel counts all of it together."""
 
@@ -29,9 +29,12 @@ def enter_outer(policy: Policy) -> Missing:
     missing: Missing = {}
     reason = why_not_permitted()
     if reason:
-        missing |= {Part.NETWORK: f"sockets are refused by the filter alone: {reason}", Part.PROCESSES: reason}
+        missing |= {
+            BoundaryPart.NETWORK: f"sockets are refused by the filter alone: {reason}",
+            BoundaryPart.PROCESSES: reason,
+        }
         if version() < FIRST_WITH_SCOPES:
-            missing[Part.SIGNALS] = f"{reason}, and Landlock has no scopes before Linux 6.12"
+            missing[BoundaryPart.SIGNALS] = f"{reason}, and Landlock has no scopes before Linux 6.12"
     else:
         enter_namespaces()
         stay_outside(follows=not policy.stays)
@@ -43,13 +46,13 @@ def enter_outer(policy: Policy) -> Missing:
 
 def enter_inner(policy: Policy, missing: Missing) -> None:
     """Everything else, the last line first drawn where it hinders the next ones least."""
-    _attempt(Part.PRIVILEGES, missing, drop_privileges)
-    _attempt(Part.LIMITS, missing, lambda: limit(_limits(policy.limits, missing)))
-    _attempt(Part.FILES, missing, lambda: _restrict_files(policy))
-    _attempt(Part.SYSTEM_CALLS, missing, lambda: refuse_calls(locks=policy.locks))
+    _attempt(BoundaryPart.PRIVILEGES, missing, drop_privileges)
+    _attempt(BoundaryPart.LIMITS, missing, lambda: limit(_limits(policy.limits, missing)))
+    _attempt(BoundaryPart.FILES, missing, lambda: _restrict_files(policy))
+    _attempt(BoundaryPart.SYSTEM_CALLS, missing, lambda: refuse_calls(locks=policy.locks))
 
 
-def _attempt(part: Part, missing: Missing, act: Callable[[], None]) -> None:
+def _attempt(part: BoundaryPart, missing: Missing, act: Callable[[], None]) -> None:
     try:
         act()
     except (OSError, ValueError, KeyError) as error:
@@ -77,16 +80,16 @@ def _bound_processes(limits: Mapping[str, int], missing: Missing) -> None:
     """RLIMIT_NPROC does not bind user 0: there it is the namespace that is bounded."""
     if os.getuid() != 0 or "processes" not in limits:
         return
-    if Part.PROCESSES in missing:
-        missing[Part.LIMITS] = "nothing bounds the number of processes of user 0 without a process namespace"
+    if BoundaryPart.PROCESSES in missing:
+        missing[BoundaryPart.LIMITS] = "nothing bounds the number of processes of user 0 without a process namespace"
         return
     try:
         bound_processes(limits["processes"])
     except OSError as error:
-        missing[Part.LIMITS] = f"nothing bounds the number of processes of user 0: {error}"
+        missing[BoundaryPart.LIMITS] = f"nothing bounds the number of processes of user 0: {error}"
 
 
 def _limits(limits: Mapping[str, int], missing: Missing) -> Mapping[str, int]:
-    if "processes" not in limits or Part.PROCESSES not in missing:
+    if "processes" not in limits or BoundaryPart.PROCESSES not in missing:
         return limits
     return {**limits, "processes": limits["processes"] + _UNSEEN_PROCESSES}

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from functools import cache
 
 from compiler_service.boundary import launch
-from compiler_service.boundary.parts import PROMISES, Part, Standing
+from compiler_service.boundary.parts import PROMISES, BoundaryPart, Standing
 from compiler_service.boundary.policy import Policy
 from compiler_service.boundary.private import private_places
 from compiler_service.boundary.toolchain import narrowed, toolchain, withheld
@@ -38,9 +38,9 @@ def standing() -> Standing:
             )
         missing = dict(Standing.from_dict(json.loads(done.stdout)).missing)
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
-        return Standing(dict.fromkeys(Part, f"the boundary cannot be entered: {error}"))
+        return Standing(dict.fromkeys(BoundaryPart, f"the boundary cannot be entered: {error}"))
     if lost := withheld():
-        missing[Part.FILES] = (
+        missing[BoundaryPart.FILES] = (
             f"{', '.join(lost)}: compilations need it, and settings name it as a place that they must not reach"
         )
     return Standing(missing)
@@ -74,27 +74,27 @@ def say_standing(logger: logging.Logger) -> None:
     logger.log(logging.INFO if found.is_whole else logging.WARNING, "boundary around compilations: %s", found)
 
 
-def required_parts(text: str) -> Sequence[Part]:
+def required_parts(text: str) -> Sequence[BoundaryPart]:
     """The parts that ``INGOT_SANDBOX`` names: none for ``best-effort``, all for ``require``, or some by their names.
 
     Raises:
         IngotError: INVALID_ARGUMENT.
     """
     if text in (BEST_EFFORT, REQUIRE):
-        return tuple(Part) if text == REQUIRE else ()
+        return tuple(BoundaryPart) if text == REQUIRE else ()
     try:
-        return tuple(Part(name.strip()) for name in text.split(","))
+        return tuple(BoundaryPart(name.strip()) for name in text.split(","))
     except ValueError as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "INGOT_SANDBOX names no part of the boundary",
             field="INGOT_SANDBOX",
-            expected=f"{BEST_EFFORT}, {REQUIRE}, or some of {','.join(Part)}",
+            expected=f"{BEST_EFFORT}, {REQUIRE}, or some of {','.join(BoundaryPart)}",
             received=repr(text)[:100],
         ) from error
 
 
-def require(parts: Sequence[Part]) -> None:
+def require(parts: Sequence[BoundaryPart]) -> None:
     """Raises IngotError UNAVAILABLE naming the parts that this machine lacks."""
     missing = standing().missing
     lacking = [part for part in parts if part in missing]

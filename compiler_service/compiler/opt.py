@@ -31,7 +31,8 @@ from compiler_service.compiler.graph_passes.rewriting.instruments import PrintBe
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext, Pipeline
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.loop_ir.parse import parse_function
-from compiler_service.compiler.loop_ir.passes import LOOP_PASSES, LoopPass
+from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
+from compiler_service.compiler.loop_ir.pipeline import FLAT_CODE, LoopFact, LoopPass, LoopPipeline
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.loop_ir.verify import verify
 from shared_ir.arrays import storage_dtype
@@ -47,8 +48,6 @@ _MODULE = re.compile(r"(\s|#.*\n)*module\b")
 _FUNCTION = re.compile(r"(\s|#.*\n)*function\b")
 _MOST_INVENTED_BYTES = 1 << 32
 _HIGHEST_LEVEL = 3
-_FLATTENING = frozenset({"vectorize", "flatten", "unroll"})
-"""Passes of loops behind which a function is flat, all three."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -67,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except IngotError as error:
         return _failed(error, 2)
     if options.print_pipeline:
-        return _written(f"{passes if isinstance(passes, Pipeline) else ','.join(passes)}\n")
+        return _written(f"{passes}\n")
     try:
         printed = (
             _run_graph(options, text, passes) if isinstance(passes, Pipeline) else _run_loops(options, text, passes)
@@ -102,7 +101,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("file", nargs="?", help="graph or loop IR text; - for standard input")
     parser.add_argument(
-        "-p", "--passes", help=f"of graphs: {', '.join(PASSES)}; of loops: {', '.join(name for name, _ in LOOP_PASSES)}"
+        "-p",
+        "--passes",
+        help=f"of graphs: {', '.join(PASSES)}; of loops: {', '.join(item.name for item in LOOP_PASSES)}",
     )
     parser.add_argument("-O", "--opt-level", type=int, choices=range(_HIGHEST_LEVEL + 1), help="default: 3")
     parser.add_argument("--target", help="whose default pipeline runs; default: one core without special instructions")
@@ -125,7 +126,7 @@ def _is_loops(options: argparse.Namespace, text: str) -> bool:
     if options.file is not None:
         return _FUNCTION.match(text) is not None
     first = (options.passes or "").partition(",")[0].strip()
-    return first in dict(LOOP_PASSES)
+    return first in {item.name for item in LOOP_PASSES}
 
 
 def _pipeline(options: argparse.Namespace) -> Pipeline:
@@ -141,18 +142,18 @@ def _pipeline(options: argparse.Namespace) -> Pipeline:
     return default_pipeline(level, target, filters=filters)
 
 
-def _loop_passes(options: argparse.Namespace) -> tuple[str, ...]:
-    """The names of passes of loops that are asked for."""
-    known = tuple(name for name, _ in LOOP_PASSES)
+def _loop_passes(options: argparse.Namespace) -> LoopPipeline:
+    """The passes of loops that are asked for."""
+    known = {item.name: item for item in LOOP_PASSES}
     graph_options = ("opt_level", "target", "no_winograd", "constants", "invent_constants")
     _refuse(options, graph_options, "with passes of loops, which depend on no target and have no level")
     if options.passes is None:
-        return known
+        return LoopPipeline(LOOP_PASSES)
     names = tuple(name.strip() for name in options.passes.split(","))
     for name in names:
         if name not in known:
             raise _usage("there is no such pass of loops", ", ".join(known), name or "nothing")
-    return names
+    return LoopPipeline(tuple(known[name] for name in names))
 
 
 def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
@@ -183,40 +184,38 @@ def _run_graph(options: argparse.Namespace, text: str, pipeline: Pipeline) -> st
     return print_module(result) if is_module else print_graph(result.graph)
 
 
-def _run_loops(options: argparse.Namespace, text: str, names: tuple[str, ...]) -> str:
-    timer = Time()
+def _run_loops(options: argparse.Namespace, text: str, pipeline: LoopPipeline) -> str:
     function = parse_function(text)
     verify(function)
-    passes, done = dict(LOOP_PASSES), set[str]()
-    for index, name in enumerate(names, start=1):
-        start = time.perf_counter()
-        changed = _loop_pass(name, passes[name], function)
-        timer.seconds.append((name, time.perf_counter() - start))
-        done.add(name)
-        verify(changed, flat=done >= _FLATTENING)
-        if options.print_between:
-            what = "" if changed is not function else ": nothing changed"
-            text = f"{print_function(changed)}\n" if changed is not function else ""
-            sys.stderr.write(f"# {index:02} {name}{what}\n{text}")
-        function = changed
-    _show_times(options, timer)
+    watch = _LoopWatch(function, bool(options.print_between))
+    function = pipeline.run(function, watch)
+    _show_times(options, watch.timer)
     return f"{print_function(function)}\n"
+
+
+class _LoopWatch:
+    """Verifies, times and, where asked, prints what each pass of loops makes."""
+
+    def __init__(self, function: Function, prints: bool) -> None:
+        self.timer = Time()
+        self._before, self._prints = function, prints
+        self._given: frozenset[LoopFact] = frozenset()
+        self._since = time.perf_counter()
+
+    def __call__(self, item: LoopPass, function: Function) -> None:
+        self.timer.seconds.append((item.name, time.perf_counter() - self._since))
+        self._given |= item.gives
+        verify(function, flat=self._given >= FLAT_CODE)
+        if self._prints:
+            is_same = function is self._before
+            what, text = (": nothing changed", "") if is_same else ("", f"{print_function(function)}\n")
+            sys.stderr.write(f"# {len(self.timer.seconds):02} {item.name}{what}\n{text}")
+        self._before, self._since = function, time.perf_counter()
 
 
 def _show_times(options: argparse.Namespace, timer: Time) -> None:
     if options.time:
         sys.stderr.write("".join(f"{seconds * 1e3:8.1f} ms  {name}\n" for name, seconds in timer.seconds))
-
-
-def _loop_pass(name: str, loop_pass: LoopPass, function: Function) -> Function:
-    try:
-        return loop_pass(function)
-    except IngotError:
-        raise
-    except Exception as error:
-        raise IngotError(
-            ErrorCode.COMPILER_FAULT, f"pass {name!r} failed: {type(error).__name__}: {error}", field=name
-        ) from error
 
 
 def _read(file: str | None) -> str:

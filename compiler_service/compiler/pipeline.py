@@ -20,7 +20,7 @@ from compiler_service.compiler.fallback import at_a_level_that_works, typed_faul
 from compiler_service.compiler.frontend.importing.inference import Inference
 from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.reading.source import ModelSource
-from compiler_service.compiler.frontend.report import CheckReport
+from compiler_service.compiler.frontend.report import ObstacleReport
 from compiler_service.compiler.frontend.report import check_model as report_model
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
@@ -56,7 +56,7 @@ from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_m
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
 from compiler_service.compiler.version import compiler_version
-from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest, artifact_key
+from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import walk_graphs
@@ -73,7 +73,7 @@ def compile_model(
     records: bytes = b"",
     workers: int | None = None,
     weights_path: Path | None = None,
-) -> Artifact:
+) -> CompiledArtifact:
     """Compile ``source`` for ``target``; at a lower level than asked for where an optimisation is at fault.
 
     Args:
@@ -89,7 +89,7 @@ def compile_model(
     """
     asked = options or CompileOptions()
 
-    def attempt(level: int) -> Artifact:
+    def attempt(level: int) -> CompiledArtifact:
         own = asked if level == asked.opt_level else lowered(asked, level, target)
         return compile_as_asked(source, target, own, progress, records, workers, weights_path)
 
@@ -116,7 +116,7 @@ def compile_as_asked(
     records: bytes,
     workers: int | None,
     weights_path: Path | None,
-) -> Artifact:
+) -> CompiledArtifact:
     """The whole compiler at the level of ``options``; see :func:`compile_model`."""
     workers = usable_cores() if workers is None else workers
     log = Log.from_environment(progress)
@@ -140,9 +140,10 @@ def compile_as_asked(
         pending: dict[str, Future[bytes]] = {}
         for kernel in kernels:
             item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, allowed_methods(options)), log)
+            show_loops(log, item, target)
             with log.part("emit"):
                 text = emit_kernel(item.function, target, kernel.name)
-            show_kernel(log, item, text, target)
+            show_code(log, kernel.name, text, target)
             pending[kernel.name] = compiler.submit(kernel.name, text)
             built.append(item)
             report(len(built), kernel.definition.label)
@@ -162,7 +163,7 @@ def compile_as_asked(
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
     facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, built)}
     facts["batch"] = asdict(rows)
-    return Artifact(manifest, program.plan, library, weights, facts, attachments)
+    return CompiledArtifact(manifest, program.plan, library, weights, facts, attachments)
 
 
 def allowed_methods(options: CompileOptions) -> frozenset[str]:
@@ -277,7 +278,7 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
 
 
 def verify_artifact(
-    artifact: Artifact,
+    artifact: CompiledArtifact,
     source: ModelSource,
     options: CompileOptions,
     runner: Sequence[str],
@@ -304,7 +305,7 @@ def verify_artifact(
         return require_verified(report) if required else report
 
 
-def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:
+def check_model(source: ModelSource, options: CompileOptions | None = None) -> ObstacleReport:
     """Everything that keeps ``source`` from being compiled, without compiling it."""
     with typed_faults():
         return report_model(source, (options or CompileOptions()).import_options, inference())
@@ -355,18 +356,19 @@ def link_attachments(
     return {name: link_bundle(objects, weights, target, options.bundle)}
 
 
-def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
-    """DEBUG 3 to 6: schedule, loop IR, LLVM IR, assembly."""
+def show_loops(log: Log, item: BuiltKernel, target: Target) -> None:
+    """DEBUG 3 and 4: schedule, loop IR; before code is made of it, so that what no code can be made of is shown."""
     name = item.kernel.name
     if log.wants(3):
-        log.show(
-            3,
-            f"{name}.schedule",
-            f"# {name} (rule: {item.rule})\n{item.kernel.definition.text}\n{to_text(item.schedule)}",
-        )
+        rule, text = item.rule, f"{item.kernel.definition.text}\n{to_text(item.schedule)}"
+        log.show(3, f"{name}.schedule", f"# {name} (rule: {rule})\n{text}")
     if log.wants(4):
         log.show(4, f"{name}.loops", print_function(item.kernel.lower(item.schedule, target)))
         log.show(4, f"{name}.flat", print_function(item.function))
+
+
+def show_code(log: Log, name: str, text: str, target: Target) -> None:
+    """DEBUG 5 and 6: LLVM IR, assembly."""
     if log.wants(5):
         log.show(5, f"{name}.llvm", text)
     if log.wants(6):

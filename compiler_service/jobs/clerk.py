@@ -26,7 +26,7 @@ from shared_ir.artifact.published import check_label, check_model_name, check_ne
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.registry.registry import ModelRegistry
+from shared_ir.registry.registry import ArtifactRegistry
 from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
@@ -206,7 +206,7 @@ def _answer_key(id: str) -> str:
     return f"ingot:write:{id}"
 
 
-class OrderingRegistry(ModelRegistry):
+class OrderingRegistry(ArtifactRegistry):
     """Reads by itself; what would have to be signed is ordered from a worker. That something is used needs no signature."""
 
     def __init__(self, store: ObjectStore, trust: Trust, memory: Memory, writes: OrderedWrites) -> None:
@@ -239,7 +239,7 @@ def _short(etag: str) -> str:
     return etag[:100]
 
 
-def writes_of(registry: ModelRegistry) -> Mapping[str, Write]:
+def writes_of(registry: ArtifactRegistry) -> Mapping[str, Write]:
     """What :class:`OrderingRegistry` orders, done by a registry that can sign."""
     return {
         "set_label": registry.set_label,

@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from compiler_service.jobs.records import TARGET_STAGES, JobRecord, JobStage, JobState, Source, TargetRecord
+from compiler_service.jobs.records import TARGET_STAGES, JobRecord, JobStage, JobState, TargetRecord, UploadedModel
 from shared_ir.errors import IngotError
 from shared_ir.numerals import whole_number
 
@@ -61,7 +61,7 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
     return JobRecord(
         id=fixed["id"],
         name=fixed["name"],
-        source=Source(fixed["model_sha256"], fixed["external_data"], fixed.get("namespace", "")),
+        source=UploadedModel(fixed["model_sha256"], fixed["external_data"], fixed.get("namespace", "")),
         options=fixed["options"],
         targets=targets,
         created=fixed["created"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any, Protocol
 
-from compiler_service.jobs.records import JobStage, Source
+from compiler_service.jobs.records import JobStage, UploadedModel
 from shared_ir.machine.target import Target
 
 Member = tuple[str, int]
@@ -35,18 +35,18 @@ class Compiler(Protocol):
     def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Every option that changes code, defaults filled in. Raises IngotError INVALID_ARGUMENT naming the option."""
 
-    def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:
+    def artifact_key(self, source: UploadedModel, target: Target, options: Mapping[str, Any], records: bytes) -> str:
         """The key that the artifact will have."""
 
 
 class SourceCatalogue(Protocol):
     """The uploaded models."""
 
-    def require(self, source: Source) -> None:
+    def require(self, source: UploadedModel) -> None:
         """Raises IngotError NOT_FOUND naming a file that was not uploaded."""
 
 
 class RecordStore(Protocol):
     """Tuning records of a model on a target, as JSON bytes; empty when there are none."""
 
-    def load(self, source: Source, target: Target) -> bytes: ...
+    def load(self, source: UploadedModel, target: Target) -> bytes: ...

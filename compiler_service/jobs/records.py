@@ -41,7 +41,7 @@ WHOLE_JOB = -1
 
 
 @dataclass(frozen=True)
-class Source:
+class UploadedModel:
     """An uploaded model: digests (hexadecimal sha256) of the model file and of its external data by location.
 
     Attributes:
@@ -78,7 +78,7 @@ class Submission:
     """
 
     name: str
-    source: Source
+    source: UploadedModel
     targets: tuple[str, ...]
     options: Mapping[str, Any]
     labels: tuple[str, ...] = ()
@@ -153,7 +153,7 @@ class JobRecord:
 
     id: str
     name: str
-    source: Source
+    source: UploadedModel
     options: Mapping[str, Any]
     targets: tuple[TargetRecord, ...]
     created: float

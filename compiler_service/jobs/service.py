@@ -23,9 +23,9 @@ from compiler_service.jobs.records import (
     JobStage,
     JobState,
     Orderer,
-    Source,
     Submission,
     TargetRecord,
+    UploadedModel,
 )
 from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.dispatch import Dispatch
@@ -294,7 +294,7 @@ class JobService:
                 raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="targets", received=received)
             by_key[target.request_key] = target.target
 
-    def _target(self, source: Source, text: str, options: Mapping[str, Any]) -> TargetRecord:
+    def _target(self, source: UploadedModel, text: str, options: Mapping[str, Any]) -> TargetRecord:
         target = self.compiler.resolve_target(text)
         key = self.compiler.artifact_key(source, target, options, self._records.load(source, target))
         if self._repository.find_artifact(key) is None:

@@ -40,7 +40,7 @@ Position = tuple[int, int]
 """A sequence in parts."""
 
 
-class Listener(Protocol):
+class JobListener(Protocol):
     """Who is told; one call at a time, but for :meth:`cancel`."""
 
     def tell(self, event: Event, record: JobRecord) -> bool:
@@ -54,7 +54,7 @@ class Listener(Protocol):
 class Watcher:
     """One who watches a job, and how far it has been told."""
 
-    def __init__(self, job: str, after: str, listener: Listener) -> None:
+    def __init__(self, job: str, after: str, listener: JobListener) -> None:
         self.job = job
         self.after = after
         self.listener = listener
@@ -99,7 +99,7 @@ class Watching:
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def add(self, job: str, after: str, listener: Listener) -> Watcher:
+    def add(self, job: str, after: str, listener: JobListener) -> Watcher:
         """From now on ``listener`` is told what happened to a job after the event ``after``, and what happens, until it has finished.
 
         Raises:

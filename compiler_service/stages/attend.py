@@ -15,7 +15,7 @@ class StoppedError(Exception):
     """The stage was killed because ``should_stop`` said so."""
 
 
-class Stage(Protocol):
+class StageProcess(Protocol):
     """A process."""
 
     def poll(self) -> int | None:
@@ -23,7 +23,7 @@ class Stage(Protocol):
 
 
 def attend(
-    stage: Stage,
+    stage: StageProcess,
     progress: IO[bytes],
     log: IO[bytes],
     lines: Lines,

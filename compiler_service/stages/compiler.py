@@ -12,12 +12,12 @@ from compiler_service.compiler.codegen.toolchain.emulation import emulator_for, 
 from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import ModelSource
-from compiler_service.compiler.frontend.report import CheckReport, Obstacle
+from compiler_service.compiler.frontend.report import Obstacle, ObstacleReport
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import check_model, compile_model, inference, tune_model, verify_artifact
 from compiler_service.stages.process import Progress, SourceFiles, main
 from shared_ir.artifact.exchange import read_artifact
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.text import print_module
 from shared_ir.machine.target import Target
@@ -45,7 +45,7 @@ class PipelineStages:
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
-    ) -> Artifact:
+    ) -> CompiledArtifact:
         return compile_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
 
     def verify(
@@ -64,7 +64,7 @@ def model_source(source: SourceFiles) -> ModelSource:
     return ModelSource(source.model, source.blobs)
 
 
-def check_to_dict(report: CheckReport) -> dict[str, Any]:
+def check_to_dict(report: ObstacleReport) -> dict[str, Any]:
     """A report as it travels; obstacles become errors."""
     return {
         "opsets": dict(report.opsets),

@@ -31,7 +31,7 @@ from compiler_service.stages.messages import MOST_LINES, Lines
 from compiler_service.stages.outcome import StageError, how_it_died, killed_for_memory, read_compiled, read_result
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
@@ -55,7 +55,7 @@ def compile_in_child(
     records: bytes,
     progress: Progress = silent,
     workers: int | None = None,
-) -> tuple[Artifact, bytes]:
+) -> tuple[CompiledArtifact, bytes]:
     """What :func:`compiler_service.compiler.pipeline.compile_model` makes of a model of someone else's, and the tuning records.
 
     Raises:

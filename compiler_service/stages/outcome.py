@@ -14,7 +14,7 @@ from typing import Any
 
 from compiler_service.boundary.launch import REFUSED
 from shared_ir.artifact.exchange import read_artifact
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.status import visible
 
@@ -62,7 +62,7 @@ def _bounded(data: Mapping[str, Any]) -> StageError:
     return StageError(found.code, **{name: visible(getattr(found, name), _MOST_TEXT_BYTES) for name in names})
 
 
-def read_compiled(directory: Path) -> Artifact:
+def read_compiled(directory: Path) -> CompiledArtifact:
     """The artifact that a stage left; its weights stay in their file.
 
     Raises:

@@ -23,7 +23,7 @@ from compiler_service.boundary.privileges import hide
 from compiler_service.stages.outcome import NO_SPACE, RESULT_FILE
 from compiler_service.stages.runner import PREPARE, REQUEST_FILE, VERIFY
 from shared_ir.artifact.exchange import write_artifact
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_from_dict
 from shared_ir.storage.files import write_atomically
@@ -64,7 +64,7 @@ class Stages(Protocol):
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
-    ) -> Artifact:
+    ) -> CompiledArtifact:
         """Compile."""
 
     def verify(

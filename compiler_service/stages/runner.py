@@ -16,7 +16,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from compiler_service.boundary.parts import Part
+from compiler_service.boundary.parts import BoundaryPart
 from compiler_service.boundary.policy import Grant, Policy
 from compiler_service.boundary.private import private_places
 from compiler_service.boundary.state import LAUNCH
@@ -88,7 +88,7 @@ class StageRunner:
     limits: StageLimits = StageLimits()
     cache: Path | None = None
     programs: Sequence[Path] = ()
-    required: Sequence[Part] = ()
+    required: Sequence[BoundaryPart] = ()
     emulator: Callable[[Target], Path | None] = lambda _: None
 
     def run(

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from compiler_service.jobs.records import Source, source_folder
+from compiler_service.jobs.records import UploadedModel, source_folder
 from compiler_service.stages.process import SourceFiles
 from shared_ir.digest import digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
@@ -38,7 +38,7 @@ def accept(data: bytes) -> None:
 
 
 @dataclass(frozen=True)
-class Upload:
+class UploadAnnouncement:
     """What the client says about a file before it sends it.
 
     Attributes:
@@ -75,7 +75,7 @@ class SourceStore:
             return 0, False
         return self._store.draft(_draft(sha256, size, namespace)).held(), False
 
-    def check(self, upload: Upload) -> None:
+    def check(self, upload: UploadAnnouncement) -> None:
         """Refuse what cannot become a file, before its first byte.
 
         Raises:
@@ -103,7 +103,7 @@ class SourceStore:
                 remedy="Move large weights to external data, or ask the operator of the service for a higher limit.",
             )
 
-    def receive(self, upload: Upload, chunks: Iterable[bytes], look: Look = accept) -> int:
+    def receive(self, upload: UploadAnnouncement, chunks: Iterable[bytes], look: Look = accept) -> int:
         """Take the bytes of a file from ``upload.offset`` on; its size.
 
         An incomplete upload is kept for later; one that ``look`` refuses, or whose digest is wrong, is dropped. What ``look`` refuses of an
@@ -130,7 +130,7 @@ class SourceStore:
             writer.finish(key)
         return upload.size
 
-    def require(self, source: Source) -> None:
+    def require(self, source: UploadedModel) -> None:
         """Raises IngotError: NOT_FOUND naming the file that was not uploaded; EXTERNAL_DATA, INVALID_ARGUMENT."""
         check_sha256(source.model_sha256, "source.model_sha256")
         self._require(source.model_sha256, source.namespace, "the model")
@@ -139,7 +139,7 @@ class SourceStore:
             check_sha256(sha256, f"source.external_data[{location}]")
             self._require(sha256, source.namespace, f"the external data {location!r}")
 
-    def files(self, source: Source) -> SourceFiles:
+    def files(self, source: UploadedModel) -> SourceFiles:
         """Local files, fit to be read and never to be written; each is what its name says.
 
         Raises:
@@ -178,7 +178,7 @@ class SourceStore:
             )
         return path
 
-    def _require_room(self, upload: Upload, writer: DraftWriter) -> None:
+    def _require_room(self, upload: UploadAnnouncement, writer: DraftWriter) -> None:
         """NOTE: each of several uploads at once is in the lists before it counts, so that one of them sees the others at least."""
         if not (upload.limit and upload.namespace):
             return
@@ -253,7 +253,7 @@ def request_source(files: SourceFiles) -> Mapping[str, object]:
     return {"model": str(files.model), "blobs": {location: str(path) for location, path in files.blobs.items()}}
 
 
-def _written(upload: Upload, chunks: Iterable[bytes], writer: DraftWriter, look: Look) -> str:
+def _written(upload: UploadAnnouncement, chunks: Iterable[bytes], writer: DraftWriter, look: Look) -> str:
     """The sha256 of what was there and what comes, all of which ``writer`` has then."""
     sha256, position = hashlib.sha256(), upload.offset
     for piece in writer.kept():
@@ -271,7 +271,7 @@ def _written(upload: Upload, chunks: Iterable[bytes], writer: DraftWriter, look:
     return sha256.hexdigest()
 
 
-def _seen(look: Look, data: bytes, upload: Upload, writer: DraftWriter) -> None:
+def _seen(look: Look, data: bytes, upload: UploadAnnouncement, writer: DraftWriter) -> None:
     try:
         look(data)
     except IngotError as error:
@@ -281,7 +281,7 @@ def _seen(look: Look, data: bytes, upload: Upload, writer: DraftWriter) -> None:
         raise
 
 
-def _not_as_sent(upload: Upload, received: str) -> IngotError:
+def _not_as_sent(upload: UploadAnnouncement, received: str) -> IngotError:
     return IngotError(
         ErrorCode.CHECKSUM_MISMATCH,
         f"{upload.name or 'the file'} did not arrive as it was sent",
@@ -292,7 +292,7 @@ def _not_as_sent(upload: Upload, received: str) -> IngotError:
     )
 
 
-def _another_size(upload: Upload, there: int) -> IngotError:
+def _another_size(upload: UploadAnnouncement, there: int) -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
         f"{upload.name or 'the file'} cannot have this size: the file of this sha256 is there, and has another",
@@ -303,7 +303,7 @@ def _another_size(upload: Upload, there: int) -> IngotError:
     )
 
 
-def _wrong_length(message: str, upload: Upload, received: int) -> IngotError:
+def _wrong_length(message: str, upload: UploadAnnouncement, received: int) -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
         message,

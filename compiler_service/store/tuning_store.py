@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_service.jobs.records import Source
+from compiler_service.jobs.records import UploadedModel
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
@@ -20,7 +20,7 @@ class TuningStore:
 
     store: ObjectStore
 
-    def load(self, source: Source, target: Target) -> bytes:
+    def load(self, source: UploadedModel, target: Target) -> bytes:
         try:
             return self.store.get(_key(source, target), MOST_RECORD_BYTES)
         except IngotError as error:
@@ -28,10 +28,10 @@ class TuningStore:
                 return b""
             raise
 
-    def save(self, source: Source, target: Target, records: bytes) -> None:
+    def save(self, source: UploadedModel, target: Target, records: bytes) -> None:
         if records:
             self.store.put(_key(source, target), records)
 
 
-def _key(source: Source, target: Target) -> str:
+def _key(source: UploadedModel, target: Target) -> str:
     return f"tuning/{source.digest}/{sha256_hex(canonical_json(target_to_dict(target)))}.json"

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from compiler_service.catalogue import PipelineCompiler
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.worker.run import run_worker
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
@@ -20,7 +20,7 @@ if __name__ == "__main__":
     try:
         start_log("compiler-worker", is_whole=True)
         start_tracing("compiler-worker")
-        sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))
+        sys.exit(run_worker(CompilerSettings.from_environment(), PipelineCompiler()))
     except IngotError as error:
         say_why_not(error)
         sys.exit(1)

@@ -15,7 +15,7 @@ from redis.exceptions import ConnectionError as RedisConnectionError
 from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.waiting.line import LINES
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.worker.transport import PatientConnection
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -33,7 +33,7 @@ def queue_name(line: str, kind: str = "") -> str:
     return f"{QUEUES[line]}.{kind}" if kind else QUEUES[line]
 
 
-def make_app(settings: Settings) -> Any:
+def make_app(settings: CompilerSettings) -> Any:
     """A Celery app, for a worker as well as for whoever only sends."""
     app = Celery("ingot", broker=settings.broker_url, set_as_current=False)
     app.amqp.Connection = PatientConnection

@@ -13,7 +13,7 @@ from shared_ir.errors import ErrorCode, IngotError
 
 
 @dataclass(frozen=True)
-class Patience:
+class RetryPolicy:
     """A stage is tried ``tries`` times more, ``first`` seconds after it has failed, then after twice that, at most ``most`` seconds."""
 
     tries: int
@@ -25,11 +25,11 @@ class Patience:
         return min(self.most, self.first * 2.0 ** min(tries, 30)) if tries < self.tries else None
 
 
-_OUTAGE = Patience(tries=40, first=1.0, most=30.0)
+_OUTAGE = RetryPolicy(tries=40, first=1.0, most=30.0)
 """Some eighteen minutes: a store that is away for minutes costs minutes, not the job."""
-_ACCIDENT = Patience(tries=3, first=2.0, most=10.0)
+_ACCIDENT = RetryPolicy(tries=3, first=2.0, most=10.0)
 
-PATIENCE: Mapping[ErrorCode, Patience] = {
+PATIENCE: Mapping[ErrorCode, RetryPolicy] = {
     ErrorCode.UNAVAILABLE: _OUTAGE,
     ErrorCode.DISK_FULL: _OUTAGE,
     ErrorCode.OUT_OF_MEMORY: _ACCIDENT,

@@ -19,14 +19,14 @@ from compiler_service.jobs.neighbours import Compiler
 from compiler_service.jobs.reconciling import start_reconciling
 from compiler_service.jobs.records import JobStage
 from compiler_service.jobs.waiting.line import LINES
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app, queue_name, when_started
 from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
-from compiler_service.worker.turns import Turns
+from compiler_service.worker.turns import WorkerTurns
 from shared_ir.artifact.signature import fingerprint
 from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.tracing import TRACING
@@ -44,7 +44,7 @@ _TELL_OUTAGES = (
 )
 
 
-def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = STAGE_COMMAND) -> int:
+def run_worker(settings: CompilerSettings, compiler: Compiler, command: Sequence[str] = STAGE_COMMAND) -> int:
     """Serve stages until SIGTERM or SIGINT; stages under way are then handed to another worker.
 
     Args:
@@ -61,7 +61,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
         logging.getLogger(name).addFilter(_in_one_line)
     worker = make_stage_worker(parts, settings, stopping)
     machine, lines = this_machine(), settings.queues.split(",")
-    register(app, Turns(parts.service, worker, machine))
+    register(app, WorkerTurns(parts.service, worker, machine))
 
     def stop(**_: object) -> None:
         stopping.set()
@@ -98,7 +98,7 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Event) -> StageWorker:
+def make_stage_worker(parts: Parts, settings: CompilerSettings, stopping: threading.Event) -> StageWorker:
     return StageWorker(
         service=parts.service,
         counters=parts.counters,
@@ -114,7 +114,9 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
     )
 
 
-def say_alive(parts: Parts, settings: Settings, name: str, verifies: Machine | None, stopping: threading.Event) -> None:
+def say_alive(
+    parts: Parts, settings: CompilerSettings, name: str, verifies: Machine | None, stopping: threading.Event
+) -> None:
     """Say that this worker lives, what it can verify, and what holds of the boundary here. The word is forgotten before its leases are."""
     host, seconds = socket.gethostname(), settings.lease_seconds
     while True:

@@ -56,7 +56,7 @@ Body = Callable[[JobRecord, int, Heartbeat], Conclusion]
 """The work of one stage."""
 
 
-class Outcome(enum.Enum):
+class StageOutcome(enum.Enum):
     """What the task does next."""
 
     CONTINUE = "continue"
@@ -110,7 +110,7 @@ class StageWorker:
         self._slots = StageQuota(self._store.redis)
         self._prepared: set[tuple[str, ...]] = set()
 
-    def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
+    def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> StageOutcome:
         """Do one stage of a job, or of its target ``number``. Doing it again is harmless. Raises RedisError."""
         with self._count:
             self.running += 1
@@ -120,15 +120,15 @@ class StageWorker:
             with self._count:
                 self.running -= 1
 
-    def _run(self, stage: JobStage, job: str, number: int) -> Outcome:
+    def _run(self, stage: JobStage, job: str, number: int) -> StageOutcome:
         try:
             record = self._store.get(job)
         except IngotError as error:
             if error.code in (ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.INTERNAL):
                 logger.warning("job %s is not taken: %s", job, error)
-                return Outcome.STOP
+                return StageOutcome.STOP
             if error.code is ErrorCode.NOT_FOUND:
-                return Outcome.STOP
+                return StageOutcome.STOP
             raise
         target = record.targets[number].target if number != WHOLE_JOB else ""
         about = {"ingot.job": record.id, "ingot.model": record.name, "ingot.target": target}
@@ -146,26 +146,26 @@ class StageWorker:
             )
             return outcome
 
-    def _leased(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
+    def _leased(self, stage: JobStage, record: JobRecord, number: int) -> StageOutcome:
         job = record.id
         token = secrets.token_hex(8)
         if has_passed(record, number, stage) or not self._store.lease(job, number, token, self._lease_seconds):
-            return Outcome.STOP
+            return StageOutcome.STOP
         self._counters.consumed(stage)
         with Heartbeat(self._store, job, number, token, self._lease_seconds) as heartbeat:
             record = self._store.get(job)
             if has_passed(record, number, stage) or self._service.end_late(
                 record
             ):  # it passed while another one held the lease
-                return Outcome.STOP
+                return StageOutcome.STOP
             return self._with_room(stage, record, number, heartbeat)
 
-    def _with_room(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
+    def _with_room(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> StageOutcome:
         """NOTE: only who holds the lease may say that nobody works on it."""
         namespace, own = record.source.namespace, member(record.id, number)
         if not self._slots.take(namespace, record.running_stages, own):
             self._store.change(record.id, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
-            return Outcome.STOP  # it is sent again when that time has come
+            return StageOutcome.STOP  # it is sent again when that time has come
         try:
             return self._attempt(stage, record, number, heartbeat)
         finally:
@@ -173,7 +173,7 @@ class StageWorker:
 
     # ---- one attempt, lease held
 
-    def _attempt(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
+    def _attempt(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> StageOutcome:
         self._mark_running(record, number, stage)
         self._note(record, number, stage, f"began on worker {self.name}")
         started = time.monotonic()
@@ -185,10 +185,10 @@ class StageWorker:
             self._service.times.note(record, number, stage, seconds)
             self._store.change(record.id, number, passed=stage.value, tries=0)
             conclude()
-            outcome = Outcome.CONTINUE
+            outcome = StageOutcome.CONTINUE
         except StoppedError:
             over = heartbeat.lost or heartbeat.cancelled or self._service.end_late(record)
-            outcome = Outcome.STOP if over else Outcome.AGAIN
+            outcome = StageOutcome.STOP if over else StageOutcome.AGAIN
         except RedisError:
             raise  # nothing can be said of the job now; it is found by time
         except Exception as error:
@@ -196,7 +196,7 @@ class StageWorker:
             if explained.code is ErrorCode.INTERNAL and not isinstance(error, IngotError):
                 logger.exception("stage %s of job %s failed", stage.value, record.id)
             self._failed(record, number, stage, explained)
-            outcome = Outcome.STOP
+            outcome = StageOutcome.STOP
         self._mark_idle(record, number)
         return outcome
 

@@ -10,18 +10,18 @@ from redis.exceptions import RedisError
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
-from compiler_service.worker.turns import Turns
+from compiler_service.worker.turns import WorkerTurns
 
 logger = logging.getLogger(__name__)
 
 
-def register(app: Any, turns: Turns) -> None:
+def register(app: Any, turns: WorkerTurns) -> None:
     """Add a task for every stage to ``app``."""
     for stage in JobStage:
         app.task(_task(stage, turns), name=task_name(stage), bind=True)
 
 
-def _task(stage: JobStage, turns: Turns) -> Any:
+def _task(stage: JobStage, turns: WorkerTurns) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
         try:
             turns.work(stage, job, number)

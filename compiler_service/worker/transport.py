@@ -10,7 +10,7 @@ from kombu.connection import Connection
 from kombu.transport import redis, virtual
 from redis.exceptions import RedisError
 
-_NAME = f"{__name__}:Transport"
+_NAME = f"{__name__}:RedisTransport"
 MOST_PAUSE_SECONDS = 5
 """Between two tries to reach a Redis that is away: well below the time after which a worker counts as one that takes no work."""
 
@@ -44,7 +44,7 @@ class Channel(redis.Channel):
         return super()._brpop_start(timeout)  # type: ignore[no-untyped-call]
 
 
-class Transport(redis.Transport):
+class RedisTransport(redis.Transport):
     Channel = Channel
 
 

@@ -8,14 +8,14 @@ from compiler_service.jobs.due import due, has_passed
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.waiting.line import Waiting
-from compiler_service.worker.stages import Outcome, StageWorker
+from compiler_service.worker.stages import StageOutcome, StageWorker
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.fields import saying
 
 
 @dataclass(frozen=True)
-class Turns:
+class WorkerTurns:
     """Has ``worker`` do what waits in the lines of ``service``, as far as ``machine`` can run what it is about; None for one that can
     run everything."""
 
@@ -23,18 +23,18 @@ class Turns:
     worker: StageWorker
     machine: Machine | None = None
 
-    def work(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
+    def work(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> StageOutcome:
         """A message says that this stage waits: do what goes first of its line, and send what comes after that. Raises RedisError."""
         found = self._next(stage, job, number)
         if found is None:
-            return Outcome.STOP
+            return StageOutcome.STOP
         stage, job, number = found
         with saying(job=job, stage=stage.value):
             try:
                 outcome = self.worker.run(stage, job, number)
             finally:
                 self.service.dispatch.line.leave(stage, job, number)
-            if outcome is Outcome.AGAIN or (outcome is Outcome.CONTINUE and number != WHOLE_JOB):
+            if outcome is StageOutcome.AGAIN or (outcome is StageOutcome.CONTINUE and number != WHOLE_JOB):
                 self._send_on(job, number)
             return outcome
 

@@ -12,7 +12,7 @@ from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import number, some_of, whole
 from ingot.home import home_directory
-from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.principal import Principal, TokenScope
 from shared_ir.service_kit.access.token_file import TokenFile, editing, read_token_file, scopes_of
 
 TOKENS_FILE = "tokens.json"
@@ -30,10 +30,10 @@ def add_parser(commands: Any) -> None:
     new.add_argument(
         "--scope",
         action="extend",
-        type=some_of(*Scope, "all"),
+        type=some_of(*TokenScope, "all"),
         metavar="SCOPE",
         required=True,
-        help=f"{', '.join(Scope)}, or all; may be repeated",
+        help=f"{', '.join(TokenScope)}, or all; may be repeated",
     )
     new.add_argument("--namespace", default="", help="all that it sees: models, jobs and files of this namespace")
     new.add_argument(
@@ -55,7 +55,7 @@ def add_parser(commands: Any) -> None:
 
 
 def _new(arguments: argparse.Namespace, output: Output) -> int:
-    scopes = list(Scope) if "all" in arguments.scope else arguments.scope
+    scopes = list(TokenScope) if "all" in arguments.scope else arguments.scope
     expires = time.time() + arguments.days * _DAY if arguments.days else 0.0
     with editing(_path(arguments)) as held:
         held[0], token = held[0].with_token(Principal(arguments.id, arguments.namespace, scopes_of(scopes)), expires)

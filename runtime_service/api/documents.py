@@ -15,7 +15,7 @@ from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.statistics import BatchStatistics, Duration
 from runtime_service.batching.validation import wire_shape
 from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistics, ServerMetadata
-from runtime_service.extensions.shared_memory import Region
+from runtime_service.extensions.shared_memory import SharedRegion
 from runtime_service.models.registry import VersionStatus
 from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
@@ -112,7 +112,7 @@ def version_status(status: VersionStatus) -> Json:
     }
 
 
-def region(found: Region) -> Json:
+def region(found: SharedRegion) -> Json:
     return {"name": found.name, "key": found.key, "offset": found.offset, "byte_size": found.byte_size}
 
 

@@ -18,7 +18,7 @@ from runtime_service.batching.messages import (
     InferRequest,
     InferResponse,
     Origin,
-    Place,
+    RegionSlice,
     SharedTensor,
     Take,
     TensorData,
@@ -170,7 +170,7 @@ def _inputs(request: pb.ModelInferRequest) -> tuple[TensorData | SharedTensor, .
     )
 
 
-def _shared(tensor: pb.ModelInferRequest.InferInputTensor, place: Place) -> SharedTensor:
+def _shared(tensor: pb.ModelInferRequest.InferInputTensor, place: RegionSlice) -> SharedTensor:
     if tensor.HasField("contents"):
         message = "an input has contents although it lies in shared memory"
         raise IngotError(ErrorCode.INVALID_ARGUMENT, message, tensor=tensor.name, field="contents")

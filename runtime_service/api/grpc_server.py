@@ -19,7 +19,7 @@ from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import HEADER, SingleToken
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.listening import Sockets
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 
@@ -48,7 +48,7 @@ class GrpcServer:
         *,
         max_in_flight: int,
         max_request_bytes: int,
-        room: Room,
+        room: RequestRoom,
         token: str = "",
         tls: TlsFiles | None = None,
         control: bool = True,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from runtime_service.batching.messages import OutputRequest, Parameter, Place
+from runtime_service.batching.messages import OutputRequest, Parameter, RegionSlice
 from shared_ir.errors import ErrorCode, IngotError
 
 _CLASSES = "classification"
@@ -23,7 +23,7 @@ def check_request(parameters: Mapping[str, object]) -> None:
     _refuse(parameters, {_CLASSES: "Ask for it at an output.", _REGION: "Name it at inputs and outputs."}, "")
 
 
-def place_of_input(parameters: Mapping[str, Parameter], tensor: str) -> Place | None:
+def place_of_input(parameters: Mapping[str, Parameter], tensor: str) -> RegionSlice | None:
     """Where the tensor lies in shared memory, if it does.
 
     Raises:
@@ -51,13 +51,13 @@ def output_request(name: str, parameters: Mapping[str, Parameter]) -> OutputRequ
     return OutputRequest(name, classes, place)
 
 
-def place_parameters(place: Place) -> dict[str, str | int]:
+def place_parameters(place: RegionSlice) -> dict[str, str | int]:
     """What an answer says of an output that lies in shared memory."""
     found: dict[str, str | int] = {_REGION: place.region, _SIZE: place.byte_size}
     return found | {_OFFSET: place.offset} if place.offset else found
 
 
-def _place(parameters: Mapping[str, Parameter], tensor: str) -> Place | None:
+def _place(parameters: Mapping[str, Parameter], tensor: str) -> RegionSlice | None:
     region = parameters.get(_REGION, "")
     if not isinstance(region, str):
         raise _malformed(_REGION, tensor, "the name of a region that is registered", region)
@@ -66,7 +66,7 @@ def _place(parameters: Mapping[str, Parameter], tensor: str) -> Place | None:
         return None
     if _SIZE not in parameters:
         raise _malformed(_SIZE, tensor, "the bytes of the tensor, beside the name of the region", "nothing")
-    return Place(region, _count(parameters, _SIZE, tensor), _count(parameters, _OFFSET, tensor))
+    return RegionSlice(region, _count(parameters, _SIZE, tensor), _count(parameters, _OFFSET, tensor))
 
 
 def _count(parameters: Mapping[str, Parameter], name: str, tensor: str) -> int:

@@ -55,7 +55,7 @@ _REPOSITORY = "/v2/repository/"
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessRules:
     """Who may ask for what.
 
     Attributes:
@@ -76,7 +76,7 @@ class Access:
 class RestApplication:
     """Maps requests to the data plane. What goes wrong becomes ``{"error": ...}`` with a status."""
 
-    def __init__(self, dataplane: DataPlane, scrape: Scrape, access: Access = Access()) -> None:
+    def __init__(self, dataplane: DataPlane, scrape: Scrape, access: AccessRules = AccessRules()) -> None:
         self._dataplane = dataplane
         self._scrapes = Scrapes(scrape)
         self._access = access
@@ -298,11 +298,11 @@ class PartApplication:
 
 def observed(dataplane: DataPlane, scrape: Scrape, hosts: Hosts) -> PartApplication:
     """What the port of metrics serves: them, and health checks, which have room of their own there."""
-    whole = RestApplication(dataplane, scrape, Access(hosts=hosts, most_body=MOST_BODY, control=False))
+    whole = RestApplication(dataplane, scrape, AccessRules(hosts=hosts, most_body=MOST_BODY, control=False))
     return PartApplication(whole, re.compile(f"{METRICS}.*|{_HEALTH}.*"), f"{METRICS} and {_HEALTH}")
 
 
-def controlled(dataplane: DataPlane, scrape: Scrape, access: Access) -> PartApplication:
+def controlled(dataplane: DataPlane, scrape: Scrape, access: AccessRules) -> PartApplication:
     """What the address for control serves: models are loaded and unloaded, settings changed, and nothing is inferred."""
     whole = RestApplication(dataplane, scrape, replace(access, most_body=MOST_BODY, control=True, admin=True))
     paths = re.compile(f"{_REPOSITORY}.*|{_HEALTH}.*|{ADMIN.pattern}")

@@ -8,7 +8,7 @@ from typing import Any
 
 from runtime_service.api.parameters import check_request, output_request, place_of_input
 from runtime_service.batching.datatypes import parse_datatype
-from runtime_service.batching.messages import OutputRequest, Parameter, Place
+from runtime_service.batching.messages import OutputRequest, Parameter, RegionSlice
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_message import parse_json
@@ -36,7 +36,7 @@ class Input:
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    place: Place | None = None
+    place: RegionSlice | None = None
     size: Any = None
     values: Any = _NOTHING
 

@@ -29,7 +29,7 @@ from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.rows import Arrays, concatenate, group_key, row_count, split
 from runtime_service.batching.waiting import Waiting
 from runtime_service.batching.watch import WATCH, Watch
-from runtime_service.batching.work import Outcome, Piece, Work
+from runtime_service.batching.work import Outcome, RequestRows, Work
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.waiting import WouldWait
 
@@ -239,7 +239,7 @@ class Batcher:
             ends = release if work.deadline is None else min(release, work.deadline - now)
             self._changed.wait(max(0.0, min(ends, _LOOK_SECONDS)))
 
-    def _execute(self, runner: Runner, pieces: list[Piece], reason: ReleaseReason, own: Work) -> None:
+    def _execute(self, runner: Runner, pieces: list[RequestRows], reason: ReleaseReason, own: Work) -> None:
         """Run the pieces in this thread, which is that of ``own``; the runner is given back before anybody learns of theirs."""
         begin = self._clock()
         outcomes: list[Outcome | None] = []
@@ -269,7 +269,7 @@ class Batcher:
                 work.since = now
                 self._queue(work)
 
-    def _outcomes(self, runner: Runner, pieces: list[Piece], reason: ReleaseReason) -> list[Outcome | None]:
+    def _outcomes(self, runner: Runner, pieces: list[RequestRows], reason: ReleaseReason) -> list[Outcome | None]:
         """One for each piece; None where rows of its request are left."""
         try:
             outputs, execution = self._run(runner, pieces, reason)
@@ -283,14 +283,14 @@ class Batcher:
         self._observer.executed(execution)
         return [self._outcome(piece, rows, execution) for piece, rows in zip(pieces, outputs, strict=True)]
 
-    def _outcome(self, piece: Piece, outputs: dict[str, Array], execution: Execution) -> Outcome | None:
+    def _outcome(self, piece: RequestRows, outputs: dict[str, Array], execution: Execution) -> Outcome | None:
         try:
             return piece.result(outputs, execution, lambda size: self._options.resources.require(size, "the outputs"))
         except Exception as error:
             return error
 
     def _run(
-        self, runner: Runner, pieces: list[Piece], reason: ReleaseReason
+        self, runner: Runner, pieces: list[RequestRows], reason: ReleaseReason
     ) -> tuple[list[dict[str, Array]], Execution]:
         rows = [piece.rows for piece in pieces]
         begin = self._clock()
@@ -304,7 +304,7 @@ class Batcher:
         took = (merged - begin, computed - merged, ended - computed)
         return results, Execution(len(pieces), sum(rows), *took, reason, begin, spent)
 
-    def _computed(self, runner: Runner, pieces: Sequence[Piece], inputs: Arrays) -> dict[str, Array]:
+    def _computed(self, runner: Runner, pieces: Sequence[RequestRows], inputs: Arrays) -> dict[str, Array]:
         """Results of ``inputs``, unless all requests are unwanted before they are there."""
         stop = self._watch.begin(lambda: all(piece.work.unwanted(self._clock()) is not None for piece in pieces))
         try:

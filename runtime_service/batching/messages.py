@@ -16,7 +16,7 @@ Take = Callable[[int], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class RegionSlice:
     """Bytes of a registered region of shared memory, counted from its start."""
 
     region: str
@@ -32,7 +32,7 @@ class TensorData:
     name: str
     dtype: DType
     array: Array
-    place: Place | None = None
+    place: RegionSlice | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class SharedTensor:
     name: str
     dtype: DType
     shape: tuple[int, ...]
-    place: Place
+    place: RegionSlice
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class OutputRequest:
 
     name: str
     classes: int = 0
-    place: Place | None = None
+    place: RegionSlice | None = None
 
 
 class Cancellation:

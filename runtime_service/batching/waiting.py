@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterator
 
-from runtime_service.batching.work import Key, Piece, Work
+from runtime_service.batching.work import Key, RequestRows, Work
 
 
 class Waiting:
@@ -65,7 +65,7 @@ class Waiting:
         self._forget(work)
         return True
 
-    def take(self, now: float, most: int) -> tuple[list[Piece], list[Work]]:
+    def take(self, now: float, most: int) -> tuple[list[RequestRows], list[Work]]:
         """Remove the head and what fits beside it: at most ``most`` rows, or one request. Also what is too late to be computed."""
         late = [work for work in self if work.is_late(now)]
         for work in late:
@@ -74,7 +74,7 @@ class Waiting:
         if head is None:
             return [], late
         chosen = [work for work in self if work.key == head.key] if self._limit else [head]
-        pieces: list[Piece] = []
+        pieces: list[RequestRows] = []
         room = most
         for work in chosen:
             if not self._limit or self._fits(work, room, most):

@@ -58,11 +58,11 @@ class Work:
         """Rows that count and are not begun."""
         return self.weight - self.begun
 
-    def cut(self, room: int) -> Piece:
+    def cut(self, room: int) -> RequestRows:
         """The next rows, at most ``room`` of those that count; they are begun with that."""
         if not self.weight:
-            return Piece(self, 0, self.rows)
-        piece = Piece(self, self.begun, min(self.left, room))
+            return RequestRows(self, 0, self.rows)
+        piece = RequestRows(self, self.begun, min(self.left, room))
         self.begun += piece.rows
         return piece
 
@@ -83,7 +83,7 @@ class Work:
         self._signal.acquire(timeout=max(0.0, seconds))
 
 
-class Piece(NamedTuple):
+class RequestRows(NamedTuple):
     """Rows ``begin`` to ``begin + rows`` of a request."""
 
     work: Work

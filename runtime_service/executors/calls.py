@@ -13,7 +13,7 @@ import numpy as np
 
 from runtime_service.arrays import Array
 from runtime_service.executors import sequence_calls, string_calls
-from runtime_service.executors.objects import Objects, Room
+from runtime_service.executors.objects import ObjectAllowance, Objects
 from runtime_service.executors.signature import array_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -67,7 +67,7 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
             RESOURCE_EXHAUSTED where more memory would be needed than a run may take;
             ARTIFACT_CORRUPT for a function that this runtime does not have.
     """
-    function, room = _function(step), Room(objects.require)
+    function, room = _function(step), ObjectAllowance(objects.require)
     try:
         given = [
             None if x is None else _value(x, kind, objects, room) for x, kind in zip(inputs, step.takes, strict=True)
@@ -88,7 +88,7 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
         raise _corrupt(step, f"{type(error).__name__}: {error}") from error
 
 
-def _value(x: Array, kind: str, objects: Objects, room: Room) -> Any:
+def _value(x: Array, kind: str, objects: Objects, room: ObjectAllowance) -> Any:
     if kind == OBJECT:
         return objects.get(int(x.reshape(())))
     return objects.texts(x, room) if kind == DType.STRING else x

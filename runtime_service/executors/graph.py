@@ -16,7 +16,7 @@ from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import CallShapes, CallSignature, ShapeCache, Shapes, copy_memory
-from runtime_service.executors.steps import Block, Resolved, Runner, Slots, StepInterpreter
+from runtime_service.executors.steps import BufferMemory, Resolved, Runner, Slots, StepInterpreter
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols
@@ -27,7 +27,7 @@ _CLOCK_SPAN = 20_000.0
 """Nanoseconds of which two looks at the clock, some tens of nanoseconds, are no part worth mention."""
 
 
-_NOWHERE, _ANYWHERE = Block(0, 0), Block(0, 1 << 63)
+_NOWHERE, _ANYWHERE = BufferMemory(0, 0), BufferMemory(0, 1 << 63)
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ class GraphExecutor:
         plan, call = self._plan, self._calls.of(inputs)
         outputs = call.shapes.allocate()
         self._reserve(call.arena_size)
-        bases: dict[Storage, Sequence[Block]] = {
+        bases: dict[Storage, Sequence[BufferMemory]] = {
             Storage.INPUT: [_block(a) for a in inputs],
             Storage.OUTPUT: [_NOWHERE if a is None else _block(a) for a in outputs],
             Storage.WEIGHT: [self._weights],
@@ -194,7 +194,7 @@ class GraphExecutor:
         symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
         value = Sizes(symbols).value
         most = max(len(plan.inputs), len(plan.outputs), 1)
-        no_address: Mapping[Storage, Sequence[Block]] = {s: [_ANYWHERE] * most for s in Storage}
+        no_address: Mapping[Storage, Sequence[BufferMemory]] = {s: [_ANYWHERE] * most for s in Storage}
         resolver = StepInterpreter(
             plan, Slots([], self._resources), no_address, dict(symbols), {}, self._launch, Objects(())
         )
@@ -224,8 +224,8 @@ class GraphExecutor:
             ) from error
 
 
-def _block(array: Array) -> Block:
-    return Block(address_of(array), array.nbytes)
+def _block(array: Array) -> BufferMemory:
+    return BufferMemory(address_of(array), array.nbytes)
 
 
 def _repeats(warm: int, nanoseconds: float) -> int:

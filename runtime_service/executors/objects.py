@@ -28,7 +28,7 @@ def characters(text: str) -> int:
     return len(text) if text.isascii() else 4 * len(text)
 
 
-class Room:
+class ObjectAllowance:
     """What one function of the executor may make. It takes the bytes before it makes something, and looks in between whether the run
     is to end: whoever goes through elements does so by :meth:`each`."""
 
@@ -102,12 +102,12 @@ class Objects:
             IngotError: INVALID_ARGUMENT, an element is no string.
         """
         found, at = np.empty(texts.size, np.int64), 0
-        for some in Room(self.require).each(texts):
+        for some in ObjectAllowance(self.require).each(texts):
             found[at : at + len(some)] = [self._number(text) for text in some]
             at += len(some)
         return found.reshape(texts.shape)
 
-    def texts(self, numbers: Array, room: Room) -> Array:
+    def texts(self, numbers: Array, room: ObjectAllowance) -> Array:
         """An object array of strings, of the shape of ``numbers``."""
         try:
             return room.made(numbers, lambda some: [self._texts[number] for number in some], lambda _: 0)

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from runtime_service.arrays import Array
-from runtime_service.executors.objects import Room
+from runtime_service.executors.objects import ObjectAllowance
 from shared_ir.errors import ErrorCode, IngotError
 
 Items: TypeAlias = "list[Array]"
@@ -23,12 +23,12 @@ _MAP_BYTES, _ENTRY_BYTES = 320, 144
 """Of a map, and of each number in it."""
 
 
-def sequence_construct(*tensors: Array, room: Room) -> Items:
+def sequence_construct(*tensors: Array, room: ObjectAllowance) -> Items:
     return [_copy(t, room) for t in tensors]
 
 
 def sequence_insert(
-    sequence: Items | None, tensor: Array | None, position: Array | None = None, *, room: Room
+    sequence: Items | None, tensor: Array | None, position: Array | None = None, *, room: ObjectAllowance
 ) -> Items:
     """The position is counted from the end when negative; by default the tensor comes last."""
     items = _present(sequence)
@@ -39,7 +39,7 @@ def sequence_insert(
     return found
 
 
-def sequence_erase(sequence: Items | None, position: Array | None = None, *, room: Room) -> Items:
+def sequence_erase(sequence: Items | None, position: Array | None = None, *, room: ObjectAllowance) -> Items:
     items = _present(sequence)
     at = _position(np.array(-1) if position is None else position, len(items), len(items) - 1)
     room.take(_PLACE_BYTES * len(items))
@@ -48,16 +48,16 @@ def sequence_erase(sequence: Items | None, position: Array | None = None, *, roo
     return found
 
 
-def sequence_at(sequence: Items | None, position: Array, *, room: Room) -> Array:
+def sequence_at(sequence: Items | None, position: Array, *, room: ObjectAllowance) -> Array:
     items: Items = _present(sequence)
     return items[_position(position, len(items), len(items) - 1)]
 
 
-def sequence_length(sequence: Items | None, *, room: Room) -> Array:
+def sequence_length(sequence: Items | None, *, room: ObjectAllowance) -> Array:
     return np.array(len(_present(sequence)), np.int64)
 
 
-def sequence_concat(sequence: Items | None, *, axis: int, new_axis: int, room: Room) -> Array:
+def sequence_concat(sequence: Items | None, *, axis: int, new_axis: int, room: ObjectAllowance) -> Array:
     items = _present(sequence)
     room.take(_PART_BYTES * len(items))
     room.take(sum(item.nbytes for item in items))
@@ -69,7 +69,9 @@ def sequence_concat(sequence: Items | None, *, axis: int, new_axis: int, room: R
         ) from error
 
 
-def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdims: int, room: Room) -> Items:
+def split_to_sequence(
+    x: Array, split: Array | None = None, *, axis: int, keepdims: int, room: ObjectAllowance
+) -> Items:
     """Parts of extent 1 without ``split``; of the extents it lists; of its one extent, the last part what is left."""
     extent = x.shape[axis]
     sizes = _part_sizes(extent, split, room)
@@ -85,7 +87,7 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdi
     return parts
 
 
-def _part_sizes(extent: int, split: Array | None, room: Room) -> Sequence[int]:
+def _part_sizes(extent: int, split: Array | None, room: ObjectAllowance) -> Sequence[int]:
     if split is not None and split.ndim:
         room.take(_PART_BYTES * split.size)
         return [int(size) for size in split]
@@ -96,7 +98,7 @@ def _part_sizes(extent: int, split: Array | None, room: Room) -> Sequence[int]:
     return [min(each, extent - start) for start in range(0, extent, each)]
 
 
-def zip_map(x: Array, *, labels: Sequence[Any], room: Room) -> list[dict[Any, Any]]:
+def zip_map(x: Array, *, labels: Sequence[Any], room: ObjectAllowance) -> list[dict[Any, Any]]:
     """One map per row, from labels to Python numbers."""
     rows = x.reshape(-1, len(labels))
     room.take((_MAP_BYTES + _ENTRY_BYTES * len(labels)) * len(rows))
@@ -106,28 +108,28 @@ def zip_map(x: Array, *, labels: Sequence[Any], room: Room) -> list[dict[Any, An
     return found
 
 
-def nothing(*, room: Room) -> None:
+def nothing(*, room: ObjectAllowance) -> None:
     return None
 
 
-def optional(tensor: Array, *, room: Room) -> Array:
+def optional(tensor: Array, *, room: ObjectAllowance) -> Array:
     return _copy(tensor, room)
 
 
-def required(thing: Any, *, room: Room) -> Any:
+def required(thing: Any, *, room: ObjectAllowance) -> Any:
     return _present(thing)
 
 
-def extents(tensor: Array | None, *, room: Room) -> Array:
+def extents(tensor: Array | None, *, room: ObjectAllowance) -> Array:
     return np.array(_present(tensor).shape, np.int64)
 
 
-def tensor(tensor: Array | None, *, room: Room) -> Array:
+def tensor(tensor: Array | None, *, room: ObjectAllowance) -> Array:
     found: Array = _present(tensor)
     return found
 
 
-def _copy(tensor: Array, room: Room) -> Array:
+def _copy(tensor: Array, room: ObjectAllowance) -> Array:
     room.take(_PART_BYTES + tensor.nbytes)
     return np.array(tensor)
 

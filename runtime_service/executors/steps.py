@@ -79,7 +79,7 @@ class Slots:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class BufferMemory:
     """Memory that buffers lie in; ``size`` in bytes."""
 
     address: int
@@ -116,7 +116,7 @@ class StepInterpreter:
 
     plan: Plan
     slots: Slots
-    bases: Mapping[Storage, Sequence[Block]]
+    bases: Mapping[Storage, Sequence[BufferMemory]]
     symbols: dict[str, int]
     prepared: Mapping[int, Resolved]
     run_launch: Runner
@@ -197,11 +197,11 @@ class StepInterpreter:
             raise _outside(buffer, f"{wanted} bytes at {offset}", block.size)
         return block.address + offset
 
-    def block(self, buffer: BufferSpec) -> Block:
+    def block(self, buffer: BufferSpec) -> BufferMemory:
         if buffer.storage is not Storage.SLOT:
             return self.bases[buffer.storage][buffer.index]
         memory = self.slots.blocks[buffer.index]  # it lies elsewhere when it has grown
-        return Block(address_of(memory), memory.nbytes)
+        return BufferMemory(address_of(memory), memory.nbytes)
 
     def views(self, buffers: Iterable[int]) -> list[Array | None]:
         """The memory of buffers as arrays; None for those that are absent (-1)."""

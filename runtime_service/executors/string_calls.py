@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
-from runtime_service.executors.objects import Room, characters
+from runtime_service.executors.objects import ObjectAllowance, characters
 from runtime_service.executors.regular_expressions import Pattern
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -24,7 +24,7 @@ _SLICE = 1 << 16
 Row = list[str]
 
 
-def string_concat(a: Array, b: Array, *, room: Room) -> Array:
+def string_concat(a: Array, b: Array, *, room: ObjectAllowance) -> Array:
     room.take(_CELL_BYTES * a.size)
     found, at = np.empty(a.size, object), 0
     for left, right in zip(room.each(a), room.each(b), strict=True):
@@ -34,7 +34,9 @@ def string_concat(a: Array, b: Array, *, room: Room) -> Array:
     return found.reshape(a.shape)
 
 
-def string_split(x: Array, *, delimiter: str = "", maxsplit: int | None = None, room: Room) -> tuple[Array, Array]:
+def string_split(
+    x: Array, *, delimiter: str = "", maxsplit: int | None = None, room: ObjectAllowance
+) -> tuple[Array, Array]:
     """Parts, filled up with empty strings along a new last axis, and their numbers; without delimiter split at white space."""
     most = -1 if maxsplit is None else maxsplit
 
@@ -48,7 +50,7 @@ def string_split(x: Array, *, delimiter: str = "", maxsplit: int | None = None, 
     return _filled(rows, "", x.shape, room), np.array([len(row) for row in rows], np.int64).reshape(x.shape)
 
 
-def _most_parts(text: str, delimiter: str, room: Room) -> int:
+def _most_parts(text: str, delimiter: str, room: ObjectAllowance) -> int:
     """Parts of ``text`` at most."""
     if delimiter:
         return text.count(delimiter) + 1
@@ -66,7 +68,7 @@ def string_normalizer(
     is_case_sensitive: int = 0,
     stopwords: Sequence[str] = (),
     locale: str = "",
-    room: Room,
+    room: ObjectAllowance,
 ) -> Array:
     """``x`` without stop words, in upper or lower case; one empty string where nothing is left.
 
@@ -97,7 +99,7 @@ def tokenizer(
     pad_value: str,
     separators: Sequence[str] = (),
     tokenexp: str = "",
-    room: Room,
+    room: ObjectAllowance,
 ) -> Array:
     """The parts of strings that match ``tokenexp``, or between ``separators`` (one empty separator: characters), which have
     ``mincharnum`` characters at least; rows are filled up with ``pad_value``. ``mark`` puts start and end of text around them.
@@ -127,13 +129,13 @@ def tokenizer(
     return _filled(rows, pad_value, x.shape, room)
 
 
-def _rows(x: Array, parts: Callable[[str], Row], room: Room) -> list[Row]:
+def _rows(x: Array, parts: Callable[[str], Row], room: ObjectAllowance) -> list[Row]:
     """The parts of each string."""
     room.take(_ROW_BYTES * x.size)
     return [parts(text) for some in room.each(x) for text in some]
 
 
-def _filled(rows: list[Row], padding: str, shape: tuple[int, ...], room: Room) -> Array:
+def _filled(rows: list[Row], padding: str, shape: tuple[int, ...], room: ObjectAllowance) -> Array:
     """``rows`` as the last axis of an array."""
     width = max(map(len, rows), default=0)
     room.take(_CELL_BYTES * width * len(rows))
@@ -146,7 +148,7 @@ def _filled(rows: list[Row], padding: str, shape: tuple[int, ...], room: Room) -
     return found.reshape(*shape, width)
 
 
-def _parts(text: str, spans: Iterable[tuple[int, int]], room: Room) -> Row:
+def _parts(text: str, spans: Iterable[tuple[int, int]], room: ObjectAllowance) -> Row:
     """What lies between places of ``text``."""
     found: Row = []
     widest = 1 if text.isascii() else 4
@@ -165,7 +167,7 @@ def _between(pattern: Pattern, text: str) -> Iterator[tuple[int, int]]:
     yield at, len(text)
 
 
-def regex_full_match(x: Array, *, pattern: str, room: Room) -> Array:
+def regex_full_match(x: Array, *, pattern: str, room: ObjectAllowance) -> Array:
     """Whether each string as a whole is of the form ``pattern``.
 
     Raises:
@@ -180,7 +182,7 @@ def regex_full_match(x: Array, *, pattern: str, room: Room) -> Array:
     return found.reshape(x.shape)
 
 
-def string_of(x: Array, *, room: Room) -> Array:
+def string_of(x: Array, *, room: ObjectAllowance) -> Array:
     """Numbers as text: floats in the fewest digits that tell them apart, in scientific form beyond 1e-4 and 1e8."""
     if x.dtype.kind in "biu":
         return room.made(x, lambda some: [str(int(value)) for value in some], lambda _: _DIGITS_BYTES + _TEXT_BYTES)
@@ -197,7 +199,7 @@ def _float_text(value: Any) -> str:
     return np.format_float_positional(narrow, trim="-") if 1e-4 <= abs(number) < 1e8 or number == 0 else str(narrow)
 
 
-def number_of(x: Array, *, dtype: np.dtype[Any], room: Room) -> Array:
+def number_of(x: Array, *, dtype: np.dtype[Any], room: ObjectAllowance) -> Array:
     """The numbers that strings spell out.
 
     Raises:

@@ -19,7 +19,7 @@ import numpy as np
 
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import from_bytes, to_bytes
-from runtime_service.batching.messages import InferRequest, Place, SharedTensor, Take, TensorData
+from runtime_service.batching.messages import InferRequest, RegionSlice, SharedTensor, Take, TensorData
 from shared_ir.errors import ErrorCode, IngotError
 
 _FOLDER = Path("/dev/shm")
@@ -33,7 +33,7 @@ ANY = "*"
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class SharedRegion:
     """``byte_size`` bytes of the object called ``key``, from ``offset`` on."""
 
     name: str
@@ -52,7 +52,7 @@ class SharedMemory:
         self._most_bytes = most_bytes
         self._folder = folder
         self._lock = threading.Lock()
-        self._regions: dict[str, tuple[Region, int]] = {}
+        self._regions: dict[str, tuple[SharedRegion, int]] = {}
 
     @property
     def is_on(self) -> bool:
@@ -65,7 +65,7 @@ class SharedMemory:
             raise _invalid("name", f"a name of 1 to {MOST_NAME} characters", name)
         if not 0 <= offset < _MOST_OFFSET or not 0 < byte_size < _MOST_OFFSET:
             raise _invalid("byte_size", "an offset >= 0 and a size > 0, in bytes", f"offset {offset}, size {byte_size}")
-        region = Region(name, key, offset, byte_size)
+        region = SharedRegion(name, key, offset, byte_size)
         opened = self._open(key)
         try:
             _require_inside(region, opened)
@@ -85,7 +85,7 @@ class SharedMemory:
         for _, opened in closing:
             os.close(opened)
 
-    def status(self, name: str = "") -> tuple[Region, ...]:
+    def status(self, name: str = "") -> tuple[SharedRegion, ...]:
         """One region, or all of them. Raises IngotError NOT_FOUND."""
         self._require_on()
         with self._lock:
@@ -113,12 +113,12 @@ class SharedMemory:
         request.hold(size)
         return [self._read(each) if isinstance(each, SharedTensor) else each for each in inputs]
 
-    def require(self, place: Place, tensor: str) -> None:
+    def require(self, place: RegionSlice, tensor: str) -> None:
         """Raises IngotError INVALID_ARGUMENT: there is no such region, or the place is not in it."""
         with self._used(place, tensor):
             pass
 
-    def write(self, output: TensorData, place: Place, take: Take) -> TensorData:
+    def write(self, output: TensorData, place: RegionSlice, take: Take) -> TensorData:
         """``output``, which is not to be sent any more: its bytes were written to ``place``.
 
         Raises:
@@ -139,7 +139,7 @@ class SharedMemory:
             for at in range(0, len(view), _SLICE_BYTES):
                 take(0)
                 _write(opened, view[at : at + _SLICE_BYTES], start + at, output.name)
-        return TensorData(output.name, output.dtype, output.array, Place(place.region, len(data), place.offset))
+        return TensorData(output.name, output.dtype, output.array, RegionSlice(place.region, len(data), place.offset))
 
     def _read(self, tensor: SharedTensor) -> TensorData:
         with self._used(tensor.place, tensor.name) as (opened, start):
@@ -153,7 +153,7 @@ class SharedMemory:
         return TensorData(tensor.name, tensor.dtype, from_bytes(data, tensor.dtype, tensor.shape, tensor.name))
 
     @contextmanager
-    def _used(self, place: Place, tensor: str) -> Iterator[tuple[int, int]]:
+    def _used(self, place: RegionSlice, tensor: str) -> Iterator[tuple[int, int]]:
         """A descriptor of the object of ``place``, and where it begins there; it stays open if the region is unregistered meanwhile."""
         self._require_on(tensor)
         with self._lock:
@@ -254,7 +254,7 @@ def _write(opened: int, view: memoryview, start: int, tensor: str) -> None:
         ) from error
 
 
-def _require_inside(region: Region, opened: int) -> None:
+def _require_inside(region: SharedRegion, opened: int) -> None:
     size = os.fstat(opened).st_size
     if region.offset + region.byte_size > size:
         expected = f"at most the {size} bytes of the object"

@@ -10,16 +10,16 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
-from runtime_service.executors.objects import Objects, Room
+from runtime_service.executors.objects import ObjectAllowance, Objects
 from runtime_service.executors.signature import array_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 
 def is_plain(spec: TensorSpec) -> bool:
-    return spec.kind is Kind.TENSOR and spec.dtype is not DType.STRING
+    return spec.kind is ValueKind.TENSOR and spec.dtype is not DType.STRING
 
 
 def to_memory(spec: TensorSpec, given: Any, objects: Objects) -> Array:
@@ -28,7 +28,7 @@ def to_memory(spec: TensorSpec, given: Any, objects: Objects) -> Array:
     Raises:
         IngotError: INVALID_ARGUMENT naming the input.
     """
-    if spec.kind is Kind.TENSOR:
+    if spec.kind is ValueKind.TENSOR:
         return objects.numbers(_tensor(spec, given))
     if given is None and spec.kind.is_optional:
         return np.array(objects.keep(None), np.int64)
@@ -39,11 +39,11 @@ def to_memory(spec: TensorSpec, given: Any, objects: Objects) -> Array:
     return np.array(objects.keep([_tensor(spec, x) for x in given]), np.int64)
 
 
-def from_memory(spec: TensorSpec, found: Array, objects: Objects, room: Room) -> Any:
+def from_memory(spec: TensorSpec, found: Array, objects: Objects, room: ObjectAllowance) -> Any:
     """What the user gets for an output; of strings, ``room`` is asked for the characters of each, shared or not."""
     if is_plain(spec):
         return found
-    if spec.kind is Kind.TENSOR:
+    if spec.kind is ValueKind.TENSOR:
         texts = objects.texts(found, room)
         for some in room.each(texts):
             room.take(sum(map(len, some)))

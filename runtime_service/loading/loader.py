@@ -32,7 +32,7 @@ ExecutorKind = Literal["aot", "graph"]
 
 
 class Loadable(Protocol):
-    """A verified artifact: :class:`shared_ir.artifact.layout.OpenedArtifact`, or an ``Artifact`` of this process's own making."""
+    """A verified artifact: :class:`shared_ir.artifact.layout.OpenedArtifact`, or a ``CompiledArtifact`` of this process's own making."""
 
     @property
     def manifest(self) -> Manifest: ...

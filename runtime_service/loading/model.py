@@ -13,7 +13,7 @@ import numpy as np
 from runtime_service.arrays import Array
 from runtime_service.executors.executor import Executor, LaunchProfile
 from runtime_service.executors.graph import GraphExecutor
-from runtime_service.executors.objects import Objects, Room
+from runtime_service.executors.objects import ObjectAllowance, Objects
 from runtime_service.executors.resources import UNBOUNDED, Resources
 from runtime_service.executors.signature import CallSignature
 from runtime_service.executors.stop import Stop
@@ -103,7 +103,7 @@ class Model:
             self._idle.put(executor)
         if objects is None:
             return dict(zip(self._given, results))  # noqa: B905 - as many as there are; checking takes as long again
-        outputs, room = zip(self._signature.outputs, results, strict=True), Room(objects.require)
+        outputs, room = zip(self._signature.outputs, results, strict=True), ObjectAllowance(objects.require)
         return {spec.name: from_memory(spec, array, objects, room) for spec, array in outputs}
 
     def profile(self, feeds: Mapping[str, Array], repeat: int = 10, warm: int = 0) -> tuple[LaunchProfile, ...]:

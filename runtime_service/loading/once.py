@@ -20,7 +20,7 @@ from runtime_service.loading.loader import load_model
 from runtime_service.loading.model import Model
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import IngotError
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 
 def main() -> int:
@@ -45,7 +45,7 @@ def run(model: Model, inputs: Path, outputs: Path, repeat: int) -> dict[str, flo
         required = [spec for spec in model.inputs if not spec.is_optional]
         feeds = {spec.name: arrays[str(i)] for i, spec in enumerate(required)}
     results = model.run(feeds)
-    tensors = {str(i): _plain(results[s.name]) for i, s in enumerate(model.outputs) if s.kind is Kind.TENSOR}
+    tensors = {str(i): _plain(results[s.name]) for i, s in enumerate(model.outputs) if s.kind is ValueKind.TENSOR}
     np.savez(outputs, allow_pickle=False, **tensors)
     times = []
     for _ in range(repeat):

@@ -17,7 +17,7 @@ from runtime_service.model_settings import ModelSettings
 from runtime_service.models.registry import ModelRegistry, VersionState, VersionStatus
 from runtime_service.models.served import ServedModel
 from runtime_service.models.source import VersionSource
-from runtime_service.models.turns import Turns
+from runtime_service.models.turns import ModelTurns
 from runtime_service.models.versions import ModelLoader
 from runtime_service.models.wanted import WantedModels
 from runtime_service.policies import Selection
@@ -50,7 +50,7 @@ class Follower:
         self._metrics = metrics
         self._changed = changed
         self._clock = clock
-        self._turns = Turns()  # one model at a time; load and unload requests take part
+        self._turns = ModelTurns()  # one model at a time; load and unload requests take part
         self._wanted = WantedModels()
         self._unread: set[str] = set()
         """Models whose versions and labels are to be read anew."""

@@ -14,6 +14,7 @@ from runtime_service.models.served import ServedModel
 from runtime_service.policies import Selection
 from runtime_service.readiness import ModelStanding
 from runtime_service.splitting import Share, chosen
+from shared_ir.artifact.published import NEWEST_VERSION
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import some_of
 from shared_ir.service_kit.waiting import WouldWait
@@ -260,7 +261,7 @@ def _resolve(name: str, model: _Model, version: str) -> int:
         return model.active.default
     elif version in model.active.labels:
         return model.active.labels[version]
-    elif version == "latest":
+    elif version == NEWEST_VERSION:
         return max(model.active.versions)
     known = [*map(str, sorted(model.served)), *sorted(model.active.labels if model.active else ())]
     raise IngotError(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 
-class Turns:
+class ModelTurns:
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._taken = False

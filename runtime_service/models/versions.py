@@ -17,11 +17,11 @@ from runtime_service.models.served import Interface, LoadedModel, ServedModel
 from runtime_service.models.source import VersionSource
 from runtime_service.models.thread_budget import ThreadBudget
 from runtime_service.models.warmup import rows_mix, warm_up
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.plan.program import TensorSpec
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 _LOG = logging.getLogger(__name__)
 
@@ -31,7 +31,7 @@ class ModelLoader:
     """Loads, warms up and wraps versions, with the settings of the server as defaults."""
 
     source: VersionSource
-    settings: Settings
+    settings: RuntimeSettings
     metrics: Metrics
 
     @cached_property
@@ -105,7 +105,7 @@ def threads_per_instance(cores: int, instances: int) -> int:
 
 
 def _check_interface(name: str, specs: Sequence[TensorSpec]) -> None:
-    odd = next((s for s in specs if s.kind is not Kind.TENSOR), None)
+    odd = next((s for s in specs if s.kind is not ValueKind.TENSOR), None)
     if odd is not None:
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE,

@@ -24,7 +24,7 @@ from pathlib import Path
 from runtime_service.processes.lending import Lender
 from runtime_service.processes.observing import AllObserved
 from runtime_service.processes.told import ALL, Told
-from runtime_service.settings import Settings, variable
+from runtime_service.settings import RuntimeSettings, variable
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_hosts import Hosts
@@ -53,7 +53,7 @@ class Parent:
     """Everything is bound when it is made; :meth:`run` starts the processes."""
 
     @at_start
-    def __init__(self, settings: Settings, command: Sequence[str]) -> None:
+    def __init__(self, settings: RuntimeSettings, command: Sequence[str]) -> None:
         """``command`` starts a process, with the descriptor of a socket behind it, from which it is :class:`Told` the rest."""
         if settings.address_file:
             require_place(Path(settings.address_file), variable("address_file"))

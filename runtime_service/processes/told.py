@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.service_kit.listening import Sockets
@@ -75,7 +75,7 @@ class Told:
         descriptors = [each.fileno() for sockets in self.sockets.values() for each in sockets]
         socket.send_fds(self.channel, [json.dumps(told).encode()], descriptors)
 
-    def settings(self, whole: Settings) -> Settings:
+    def settings(self, whole: RuntimeSettings) -> RuntimeSettings:
         """Of one process, where those of all are ``whole``: its part of the cores and of the bytes in flight."""
         cores = whole.cores or usable_cores()
         return replace(

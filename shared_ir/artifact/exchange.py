@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, parse_document
-from shared_ir.artifact.value import Artifact, Manifest
+from shared_ir.artifact.value import CompiledArtifact, Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
 from shared_ir.storage.files import copy_file, read_own, write_blocks
@@ -19,7 +19,7 @@ _MOST = 16 << 30
 _LONGEST_NAME = 1000
 
 
-def write_artifact(directory: Path, artifact: Artifact) -> None:
+def write_artifact(directory: Path, artifact: CompiledArtifact) -> None:
     """Write ``artifact`` into a new directory."""
     directory.mkdir(parents=True)
     (directory / _MANIFEST).write_text(json.dumps(artifact.manifest.to_dict()))
@@ -37,7 +37,7 @@ def write_artifact(directory: Path, artifact: Artifact) -> None:
         (directory / _ATTACHMENTS / f"{number}.data").write_bytes(data)
 
 
-def read_artifact(directory: Path) -> Artifact:
+def read_artifact(directory: Path) -> CompiledArtifact:
     """The inverse of :func:`write_artifact`; the weights stay in their file.
 
     Who wrote the directory may have been taken over by what it compiled: links are not followed, and sizes are bounded.
@@ -54,7 +54,7 @@ def read_artifact(directory: Path) -> Artifact:
     weights = directory / _WEIGHTS
     if weights.is_symlink() or not weights.is_file():
         raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no weights, or what is no file")
-    return Artifact(
+    return CompiledArtifact(
         manifest=Manifest.from_dict(document),
         plan=read_plan(read_own(directory / _PLAN, _MOST)),
         library=read_own(directory / _LIBRARY, _MOST),

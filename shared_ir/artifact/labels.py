@@ -11,7 +11,7 @@ from shared_ir.artifact.proof import StoreReader
 from shared_ir.artifact.published import (
     ABSENT,
     LABEL,
-    Label,
+    PublishedLabel,
     Version,
     check_model_name,
     label_document,
@@ -32,7 +32,7 @@ _AT_ONCE = 1_000_000
 class Labels:
     """Labels by name, and why a label that is there does not count."""
 
-    found: Mapping[str, Label]
+    found: Mapping[str, PublishedLabel]
     faults: Mapping[str, IngotError] = field(default_factory=dict)
 
     @property
@@ -57,8 +57,8 @@ class Order:
 class Move:
     """A label before (None: there was none that is proven) and after it was moved."""
 
-    before: Label | None
-    after: Label
+    before: PublishedLabel | None
+    after: PublishedLabel
 
     @property
     def is_elsewhere(self) -> bool:
@@ -92,7 +92,7 @@ class LabelRecords:
                 found[label] = one
         return Labels(found, faults)
 
-    def find(self, name: str, label: str) -> Label:
+    def find(self, name: str, label: str) -> PublishedLabel:
         """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT."""
         found = self.proven.label(name, label) if label in self.names(name) else None
         if found is None or not found.number:
@@ -128,7 +128,9 @@ class LabelRecords:
         found = None if data is None else self._believed(name, label, data)
         return data is not None if found is None else found.number > 0
 
-    def _next(self, name: str, label: str, target: Version | None, before: Label | None, order: Order) -> Label | None:
+    def _next(
+        self, name: str, label: str, target: Version | None, before: PublishedLabel | None, order: Order
+    ) -> PublishedLabel | None:
         """What ``before`` is followed by; None where nothing is to be written."""
         generation = self.proven.next_generation(name, label)  # before has been seen: it comes after it
         asked = max(_now(), before.asked if before else 0) if order.asked is None else int(order.asked * 1e6)
@@ -140,7 +142,7 @@ class LabelRecords:
                 return None
             others, moved = dict(before.others), before.moved if stays else generation
         by = before.by if before is not None and moved == before.moved else order.by
-        return Label(name, label, number, index, generation, asked, moved, by, others)
+        return PublishedLabel(name, label, number, index, generation, asked, moved, by, others)
 
     def _tagged(self, path: str) -> tuple[bytes | None, str]:
         try:
@@ -150,7 +152,7 @@ class LabelRecords:
                 raise
             return None, ""
 
-    def _believed(self, name: str, label: str, data: bytes) -> Label | None:
+    def _believed(self, name: str, label: str, data: bytes) -> PublishedLabel | None:
         """None where what is there proves nothing."""
         try:
             return self.proven.label_of(name, label, data)
@@ -170,7 +172,7 @@ def _now() -> int:
     return time.time_ns() // 1000
 
 
-def _require(name: str, label: str, etag: str, before: Label | None) -> None:
+def _require(name: str, label: str, etag: str, before: PublishedLabel | None) -> None:
     found = before.etag if before is not None else ABSENT
     if etag and etag != found:
         stands = (

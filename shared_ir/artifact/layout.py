@@ -37,7 +37,7 @@ from shared_ir.artifact.oci import (
 )
 from shared_ir.artifact.signature import SigningKey, Trust, Witness
 from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, corrupt, parse_document
-from shared_ir.artifact.value import Artifact, Manifest
+from shared_ir.artifact.value import CompiledArtifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -123,13 +123,13 @@ class OpenedArtifact:
     plan_digest: str
     signers: frozenset[str] = frozenset()
 
-    def to_artifact(self) -> Artifact:
+    def to_artifact(self) -> CompiledArtifact:
         attachments = {name: file.read() for name, file in self.attachments.items()}
-        return Artifact(self.manifest, self.plan, self.library, self.weights, self.report, attachments)
+        return CompiledArtifact(self.manifest, self.plan, self.library, self.weights, self.report, attachments)
 
 
 def save_version(
-    directory: Path, tag: str, artifacts: Sequence[Artifact], signer: SigningKey, name: str | None = None
+    directory: Path, tag: str, artifacts: Sequence[CompiledArtifact], signer: SigningKey, name: str | None = None
 ) -> str:
     """Write ``artifacts``, one per target, as version ``tag`` into the OCI image layout at ``directory``.
 
@@ -147,7 +147,7 @@ def save_version(
     return index.digest
 
 
-def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs, staged: bool = False) -> Entry:
+def pack(artifact: CompiledArtifact, signer: SigningKey, blobs: Blobs, staged: bool = False) -> Entry:
     """Store one artifact's blobs and its signed manifest; the entry belongs in an index."""
     layers = [
         _put(blobs, MEDIA_PLAN, write_plan(artifact.plan).encode(), "plan.json"),

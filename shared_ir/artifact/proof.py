@@ -31,7 +31,7 @@ from shared_ir.artifact.oci import (
 )
 from shared_ir.artifact.published import (
     Deletion,
-    Label,
+    PublishedLabel,
     Version,
     artifact_path,
     blob_key,
@@ -56,7 +56,7 @@ _NO_NUMBER = 10**18
 
 
 @dataclass(frozen=True)
-class Target:
+class ProvenTarget:
     """What was compiled for a key: its entry in an index, and the blobs below its manifest."""
 
     entry: Entry
@@ -64,7 +64,7 @@ class Target:
 
 
 @dataclass
-class Known:
+class ProofCache:
     """What was proven of some bytes, for as long as the same keys are trusted: a list shows the same versions again and again."""
 
     _found: OrderedDict[tuple[object, ...], Any] = field(default_factory=OrderedDict)
@@ -92,9 +92,9 @@ class StoreReader:
     store: ObjectStore
     trust: Trust
     memory: Memory
-    known: Known = field(default_factory=Known)
+    known: ProofCache = field(default_factory=ProofCache)
 
-    def target(self, key: str, staged: bool = False) -> Target | None:
+    def target(self, key: str, staged: bool = False) -> ProvenTarget | None:
         """What was compiled for an artifact key; None when nothing was, or when what lies there is not proven to be that."""
         path = artifact_path(key, staged)
         try:
@@ -108,7 +108,7 @@ class StoreReader:
                     raise
                 _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
             return None
-        return Target(Entry(descriptor, manifest), (config, *layers))
+        return ProvenTarget(Entry(descriptor, manifest), (config, *layers))
 
     def version(self, name: str, number: int) -> Version:
         """A version of a model.
@@ -262,14 +262,14 @@ class StoreReader:
                 _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
             return None
 
-    def label(self, name: str, label: str) -> Label | None:
+    def label(self, name: str, label: str) -> PublishedLabel | None:
         """A label, None when there is none; one that was taken away is of version 0.
 
         Raises:
             IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED: it is not signed, is another one's, or is older than one seen before.
         """
 
-        def read() -> Label | None:
+        def read() -> PublishedLabel | None:
             try:
                 data = self.store.get(label_path(name, label), MAX_DOCUMENT_BYTES)
             except IngotError as error:
@@ -280,7 +280,7 @@ class StoreReader:
 
         return self._settled(read)
 
-    def label_of(self, name: str, label: str, data: bytes) -> Label:
+    def label_of(self, name: str, label: str, data: bytes) -> PublishedLabel:
         """The label that ``data`` is the document of. Raises IngotError as :meth:`label`."""
         digest = digest_of(data)
         found = self.known.find(self.trust, (name, label, digest), lambda: read_label(data, self.trust, name, label))

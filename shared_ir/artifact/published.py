@@ -23,7 +23,9 @@ ABSENT = "0"
 BLOBS = "blobs/sha256/"
 """Before the digest in the name of a blob."""
 LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
-NO_LABELS = frozenset({"all", "latest"})
+ALL_VERSIONS = "all"
+NEWEST_VERSION = "latest"
+NO_LABELS = frozenset({ALL_VERSIONS, NEWEST_VERSION})
 """Words that mean something else where a label may stand: in policies of runtimes, and as the version of a request."""
 
 
@@ -41,7 +43,7 @@ class Version:
 
 
 @dataclass(frozen=True)
-class Label:
+class PublishedLabel:
     """A name that points at version ``number`` of a model, whose index has the digest ``index``.
 
     ``generation`` grows each time that the label is written; ``asked`` is when somebody asked for that, in microseconds since the epoch.
@@ -165,7 +167,7 @@ def version_to_dict(version: Version) -> dict[str, Any]:
     }
 
 
-def label_document(label: Label, signer: SigningKey) -> bytes:
+def label_document(label: PublishedLabel, signer: SigningKey) -> bytes:
     """What lies under :func:`label_path`. A label that was taken away is one of version 0: its file stays, so that an older
     one cannot be put back."""
     fields = {
@@ -197,7 +199,7 @@ _LABEL_FIELDS = {
 }
 
 
-def read_label(data: bytes, trust: Trust, name: str, label: str) -> Label:
+def read_label(data: bytes, trust: Trust, name: str, label: str) -> PublishedLabel:
     """The inverse of :func:`label_document`, for this label of this model.
 
     Raises:
@@ -217,7 +219,7 @@ def read_label(data: bytes, trust: Trust, name: str, label: str) -> Label:
     moved = _count(document.get("moved", generation), what)  # older services do not write it
     others = {key: value for key, value in document.items() if key not in _LABEL_FIELDS}
     index, by = str(document.get("index", "")), str(document.get("by", ""))
-    return Label(name, label, number, index, generation, asked, moved, by, others)
+    return PublishedLabel(name, label, number, index, generation, asked, moved, by, others)
 
 
 def deletion_document(deletion: Deletion, signer: SigningKey) -> bytes:

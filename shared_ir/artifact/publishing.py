@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from shared_ir.artifact.blobs import StoreBlobs
 from shared_ir.artifact.bundles import Bundles, first_of
 from shared_ir.artifact.oci import CREATED, MEDIA_INDEX, PUBLICATION, Descriptor, index_document
-from shared_ir.artifact.proof import StoreReader, Target, created_text
+from shared_ir.artifact.proof import ProvenTarget, StoreReader, created_text
 from shared_ir.artifact.published import SCHEMA, Version, claim_path, version_path, version_to_dict
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, parse_document
@@ -54,7 +54,7 @@ class Publisher:
         return self._find(name, keys, self._claim(name, keys))
 
     def publish(
-        self, name: str, targets: Sequence[Target], publication: str, signer: SigningKey
+        self, name: str, targets: Sequence[ProvenTarget], publication: str, signer: SigningKey
     ) -> tuple[Version, bool]:
         """The version of these targets, and whether it is there since this call."""
         keys = [target.entry.manifest.key for target in targets]
@@ -81,7 +81,7 @@ class Publisher:
         return meant[0] if meant and self._is_there(meant[0]) and self._is_whole(meant) else None
 
     def _put_claim(
-        self, name: str, targets: Sequence[Target], publication: str, signer: SigningKey, before: Claim | None
+        self, name: str, targets: Sequence[ProvenTarget], publication: str, signer: SigningKey, before: Claim | None
     ) -> Meant | None:
         """What is claimed in place of ``before``; None where somebody else was faster, whose claim is what there is."""
         number = self.proven.next_number(name)

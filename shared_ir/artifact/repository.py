@@ -55,7 +55,7 @@ from shared_ir.artifact.oci import (
     read_index,
     read_manifest,
 )
-from shared_ir.artifact.proof import StoreReader, Target
+from shared_ir.artifact.proof import ProvenTarget, StoreReader
 from shared_ir.artifact.published import (
     Version,
     artifact_path,
@@ -68,7 +68,7 @@ from shared_ir.artifact.published import (
 )
 from shared_ir.artifact.publishing import Publisher
 from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustStore
-from shared_ir.artifact.value import Artifact, Manifest
+from shared_ir.artifact.value import CompiledArtifact, Manifest
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
@@ -104,7 +104,7 @@ class ArtifactRepository:
         self._labels = LabelRecords(self.proven)
         self._publisher = Publisher(self.proven, self._blobs, self.bundles)
 
-    def put_artifact(self, artifact: Artifact, staged: bool = False) -> None:
+    def put_artifact(self, artifact: CompiledArtifact, staged: bool = False) -> None:
         """Store what was compiled, so that the same key is never compiled again. Doing it twice is harmless.
 
         A ``staged`` artifact was built but not verified: it is kept apart and cannot be published.
@@ -338,7 +338,7 @@ class ArtifactRepository:
 
     # ---- parts
 
-    def _find_target(self, key: str, staged: bool = False) -> Target | None:
+    def _find_target(self, key: str, staged: bool = False) -> ProvenTarget | None:
         """None unless it is whole."""
         found = self.proven.target(key, staged)
         if found is None:

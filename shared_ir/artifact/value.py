@@ -14,7 +14,7 @@ from shared_ir.plan.json_form import plan_digest
 from shared_ir.plan.program import Plan
 from shared_ir.versions import ABI_VERSION, SUPPORTED_ABI_VERSIONS
 
-__all__ = ["ABI_VERSION", "SUPPORTED_ABI_VERSIONS", "Artifact", "Manifest", "artifact_key"]
+__all__ = ["ABI_VERSION", "SUPPORTED_ABI_VERSIONS", "CompiledArtifact", "Manifest", "artifact_key"]
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def _well_typed(fields: Mapping[str, Any]) -> bool:
 
 
 @dataclass(frozen=True)
-class Artifact:
+class CompiledArtifact:
     """A compiled model.
 
     Attributes:

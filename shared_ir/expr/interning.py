@@ -81,7 +81,7 @@ def _forget(reference: weakref.ref[Any]) -> None:
             del reference.table[reference.key]
 
 
-class Fact(Generic[Value]):
+class DerivedAttribute(Generic[Value]):
     """An attribute of frozen nodes that follows from their fields: computed when it is first read, then remembered."""
 
     def __init__(self, compute: Callable[[Any], Value]) -> None:

@@ -8,7 +8,7 @@ from hashlib import sha256
 from typing import Any
 
 from shared_ir.dtype import DType
-from shared_ir.expr.interning import Fact, Interned
+from shared_ir.expr.interning import DerivedAttribute, Interned
 from shared_ir.expr.operations import COMPARISONS, INFIX, INTEGER_MEANING, PREDICATES, BinaryOp, UnaryOp
 
 Scalar = int | float | bool
@@ -23,7 +23,7 @@ class Expr(metaclass=Interned):
     def dtype(self) -> DType:
         raise TypeError(f"{type(self).__name__} has no dtype")
 
-    @Fact
+    @DerivedAttribute
     def depth(self) -> int:
         """Levels of operations, 0 of a leaf."""
         kids = self.children()
@@ -33,7 +33,7 @@ class Expr(metaclass=Interned):
             _compute_below(self, "depth")
         return 1 + max([kid.depth for kid in kids])
 
-    @Fact
+    @DerivedAttribute
     def variables(self) -> frozenset[Var]:
         """The variables that occur in it."""
         if self.depth > RECURSIVE_LEVELS:
@@ -47,19 +47,19 @@ class Expr(metaclass=Interned):
                 found |= other.variables
         return found
 
-    @Fact
+    @DerivedAttribute
     def length(self) -> int:
         """Nodes that :func:`to_text` prints, those of shared parts as often as they occur; at most ``MOST_PRINTED_NODES``."""
         if self.depth > RECURSIVE_LEVELS:
             _compute_below(self, "length")
         return min(MOST_PRINTED_NODES, 1 + sum([kid.length for kid in self.children()]))
 
-    @Fact
+    @DerivedAttribute
     def text(self) -> str:
         """What sorts expressions: what :func:`to_text` prints, or a digest where that is long."""
         return to_text(self) if self.length < MOST_PRINTED_NODES else f"~{self._digest}"
 
-    @Fact
+    @DerivedAttribute
     def _digest(self) -> str:
         """Equal for equal expressions, in every process."""
         if self.depth > RECURSIVE_LEVELS:
@@ -150,7 +150,7 @@ class Const(Expr, metaclass=_InternedConst):
     value: Scalar
     type: DType = DType.INT64
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return self.type
 
@@ -164,7 +164,7 @@ class Var(Expr):
     def variables(self) -> frozenset[Var]:
         return frozenset((self,))
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return self.type
 
@@ -174,7 +174,7 @@ class Unary(Expr):
     op: UnaryOp
     x: Expr
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return DType.BOOL if self.op in PREDICATES else self.x.dtype
 
@@ -191,7 +191,7 @@ class Binary(Expr):
     lhs: Expr
     rhs: Expr
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return DType.BOOL if self.op in COMPARISONS else self.lhs.dtype
 
@@ -209,7 +209,7 @@ class Cast(Expr):
     type: DType
     x: Expr
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return self.type
 
@@ -227,7 +227,7 @@ class Reinterpret(Expr):
     type: DType
     x: Expr
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return self.type
 
@@ -246,7 +246,7 @@ class Select(Expr):
     then: Expr
     otherwise: Expr
 
-    @Fact
+    @DerivedAttribute
     def dtype(self) -> DType:
         return self.then.dtype
 

@@ -38,7 +38,7 @@ from shared_ir.plan.program import (
     TensorSpec,
 )
 from shared_ir.plan.validate import validate_plan
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 from shared_ir.versions import PLAN_VERSION, SUPPORTED_PLAN_VERSIONS
 
 _CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat, Call)
@@ -98,7 +98,7 @@ def _encode(value: Any, dims: DimWriter) -> Any:
     encoded: dict[str, Any] = {"step": type(value).__name__.lower()} if isinstance(value, _CONTROL) else {}
     for name in value.__dataclass_fields__:
         item = getattr(value, name)
-        if (name in _WHERE_USED and not item) or item is Kind.TENSOR or (name == "default" and item < 0):
+        if (name in _WHERE_USED and not item) or item is ValueKind.TENSOR or (name == "default" and item < 0):
             continue
         encoded[name] = _encode(item, dims)
     return encoded
@@ -144,7 +144,7 @@ class _Reader:
         return tuple(map(self.dim, data))
 
     def tensor(self, data: dict[str, Any]) -> TensorSpec:
-        kind = Kind(data.get("kind", Kind.TENSOR))
+        kind = ValueKind(data.get("kind", ValueKind.TENSOR))
         return TensorSpec(data["name"], DType(data["dtype"]), self.dims(data["shape"]), kind, data.get("default", -1))
 
     def constraint(self, data: dict[str, Any]) -> Constraint:

@@ -34,7 +34,7 @@ from typing import Any, TypeAlias
 
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 ALIGNMENT_BYTES = 64
 """Alignment in bytes of every weight, and of every buffer in the arena that is not part of a larger one."""
@@ -60,7 +60,7 @@ class TensorSpec:
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
-    kind: Kind = Kind.TENSOR
+    kind: ValueKind = ValueKind.TENSOR
     default: int = -1
 
     @property
@@ -71,7 +71,7 @@ class TensorSpec:
     @property
     def memory_dtype(self) -> DType:
         """The element type of its buffer."""
-        return DType.INT64 if self.dtype is DType.STRING or self.kind is not Kind.TENSOR else self.dtype
+        return DType.INT64 if self.dtype is DType.STRING or self.kind is not ValueKind.TENSOR else self.dtype
 
 
 @dataclass(frozen=True, slots=True)

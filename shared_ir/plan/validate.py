@@ -33,7 +33,7 @@ from shared_ir.plan.program import (
     Swap,
     TensorSpec,
 )
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 MAX_RANK = 16
 """``INGOT_MAX_RANK`` of ``ingot.h``."""
@@ -86,7 +86,7 @@ class _Validator:
             where = f"tensor {spec.name!r}"
             _text(spec.name, where)
             _require(len(spec.shape) <= MAX_RANK, where, f"a rank of {len(spec.shape)}")
-            _require(spec.kind is Kind.TENSOR or not spec.shape, where, "the shape of what is no tensor")
+            _require(spec.kind is ValueKind.TENSOR or not spec.shape, where, "the shape of what is no tensor")
             self._dims(spec.shape, where, self._symbols)
         for spec in plan.inputs:
             _number(spec.default, f"the default of input {spec.name!r}", -1, len(plan.buffers) - 1)

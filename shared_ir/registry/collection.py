@@ -52,7 +52,7 @@ class Pins:
 
 
 @dataclass(frozen=True)
-class Rule:
+class CollectionTimes:
     """Times in seconds: ``grace`` of blobs that nothing needs; ``cache`` of artifacts that are of no version and were not used;
     ``sources`` of uploaded models (0: they are kept)."""
 
@@ -97,7 +97,7 @@ class Collected:
 def collect(
     repository: ArtifactRepository,
     pins: Callable[[], Pins],
-    rule: Rule = Rule(),
+    rule: CollectionTimes = CollectionTimes(),
     dry_run: bool = False,
     by: str = "collection",
     now: float | None = None,
@@ -114,7 +114,7 @@ def collect(
 class _Run:
     repository: ArtifactRepository
     pins: Callable[[], Pins]
-    rule: Rule
+    rule: CollectionTimes
     dry_run: bool
     by: str
     now: float

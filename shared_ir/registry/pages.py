@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from shared_ir.artifact.audit import Change, place
 from shared_ir.artifact.bundles import SIZE, first_of
-from shared_ir.artifact.published import Label, Version, check_model_name, is_model_name
+from shared_ir.artifact.published import PublishedLabel, Version, check_model_name, is_model_name
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -43,7 +43,7 @@ class Page(Generic[T]):
     token: str = ""
 
 
-class Room(Generic[T]):
+class PageRoom(Generic[T]):
     """What a page has room for: ``size`` things of :data:`MOST_BYTES` together, and the first one in any case.
 
     ``weigh`` says how many bytes one is, and is asked once for each in their order.
@@ -75,7 +75,7 @@ class ModelSummary:
 
     name: str
     newest: int
-    labels: tuple[Label, ...]
+    labels: tuple[PublishedLabel, ...]
     error: IngotError | None = None
 
 
@@ -148,7 +148,7 @@ def models_page(
     after = read_token(token, chosen, str, "")
     known = sorted({*repository.store.folders("models"), *repository.proven.models_seen()})
     names = [name for name in known if name > after and name.startswith(chosen.prefix)]
-    room = Room(size, weigh)
+    room = PageRoom(size, weigh)
     looked_at = 0
     with repository.proven.memory.together():
         while names and looked_at < _MOST_LOOKED_AT and not room.is_full:
@@ -184,7 +184,7 @@ def versions_page(
             being proven, where none is.
     """
     before = read_token(token, (name, chosen), int, 0)
-    room = Room(size, weigh)
+    room = PageRoom(size, weigh)
     last, is_proven = 0, before > 0
     with repository.proven.memory.together():
         for looked_at, (number, read) in enumerate(_downwards(repository, name, before)):
@@ -251,7 +251,7 @@ def changes_page(
         IngotError: INVALID_ARGUMENT, the token is none of this list.
     """
     after = read_token(token, chosen, str, "")
-    room = Room(size, weigh)
+    room = PageRoom(size, weigh)
     last = after
     changes = repository.audit.newest(after, chosen.model, chosen.action, chosen.until, chosen.prefix)
     for looked_at, change in enumerate(changes):

@@ -6,7 +6,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.registry.deletion import delete_model, delete_version
 
 
-class ModelRegistry(ArtifactRepository):
+class ArtifactRegistry(ArtifactRepository):
     """A repository with deletions among its methods, so that who cannot sign them has them done by somebody who can."""
 
     def delete_version(self, name: str, number: int, by: str = "") -> None:

@@ -34,7 +34,7 @@ class Retention:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RetentionOutcome:
     """What became of a model: the versions that were, or would be, deleted, and those that stay for a reason that is no rule's."""
 
     name: str
@@ -61,7 +61,7 @@ def retain(
     names: Sequence[str] = (),
     by: str = "retention",
     dry_run: bool = False,
-) -> tuple[Outcome, ...]:
+) -> tuple[RetentionOutcome, ...]:
     """Delete what ``rule`` lets go, of these models or of all; with ``dry_run`` say what that would be.
 
     A label that is set on a version meanwhile keeps it.
@@ -84,5 +84,5 @@ def retain(
                 if error.code not in (ErrorCode.CONFLICT, ErrorCode.NOT_FOUND):
                     raise
                 left.append(f"version {number}: {error}")
-        outcomes.append(Outcome(name, tuple(deleted), tuple(left)))
+        outcomes.append(RetentionOutcome(name, tuple(deleted), tuple(left)))
     return tuple(outcomes)

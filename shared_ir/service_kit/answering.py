@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from shared_ir.service_kit.lanes import Call
+from shared_ir.service_kit.lanes import ServerCall
 
 _ANSWERED = threading.local()
 """``call`` is the one that this thread answers."""
@@ -12,14 +12,14 @@ _ANSWERED = threading.local()
 
 def grow(count: int) -> None:
     """Bytes of the answer to the call of this thread, before they are made; raises IngotError RESOURCE_EXHAUSTED."""
-    call: Call | None = getattr(_ANSWERED, "call", None)
+    call: ServerCall | None = getattr(_ANSWERED, "call", None)
     if call is not None:
         call.guest.grow(count)
 
 
 def hold(count: int) -> None:
     """Bytes that are made of the message of the call of this thread, until it is over; raises as :func:`grow`."""
-    call: Call | None = getattr(_ANSWERED, "call", None)
+    call: ServerCall | None = getattr(_ANSWERED, "call", None)
     if call is not None:
         call.hold(count)
 
@@ -29,7 +29,7 @@ class answering:
 
     __slots__ = ("_call",)
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ServerCall) -> None:
         self._call = call
 
     def __enter__(self) -> None:

@@ -52,7 +52,7 @@ class Accepted(Protocol):
     def connection_lost(self, error: Exception | None, /) -> None: ...
 
 
-class Place(NamedTuple):
+class ListeningPlace(NamedTuple):
     """Where connections come from, what is made of them, and how long a client may take to make TLS of it."""
 
     listener: socket.socket
@@ -72,7 +72,7 @@ class EventLoop:
         self._failed = failed
         self._loop = uvloop.new_event_loop()
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._places: list[Place] = []
+        self._places: list[ListeningPlace] = []
         self._greetings: set[asyncio.Task[None]] = set()
         self._posted: deque[tuple[Callable[[Any], None], Any]] = deque()
         self._is_posted = False
@@ -88,7 +88,7 @@ class EventLoop:
     ) -> None:
         """Before :meth:`start`: each connection to ``sockets`` gets what ``create`` makes, with ``tls`` in between, for which a client
         has so many seconds."""
-        self._places += [Place(each, create, tls, seconds) for each in sockets]
+        self._places += [ListeningPlace(each, create, tls, seconds) for each in sockets]
 
     def start(self, begin: Callable[[], None]) -> None:
         """``begin`` is the first that the thread does."""
@@ -162,7 +162,7 @@ class EventLoop:
             self._loop.close()
             self.ended.set()
 
-    def _accept(self, place: Place) -> None:
+    def _accept(self, place: ListeningPlace) -> None:
         for _ in range(_AT_ONCE):
             try:
                 accepted, name = place.listener.accept()
@@ -174,11 +174,11 @@ class EventLoop:
                 return
             self._greet(place, accepted, name)
 
-    def _accept_again(self, place: Place) -> None:
+    def _accept_again(self, place: ListeningPlace) -> None:
         if place in self._places:
             self._loop.add_reader(place.listener, self._accept, place)
 
-    def _greet(self, place: Place, accepted: socket.socket, name: Any) -> None:
+    def _greet(self, place: ListeningPlace, accepted: socket.socket, name: Any) -> None:
         accepted.setblocking(False)
         protocol = place.create()
         if not protocol.accepted(Greeting(accepted), name):
@@ -188,7 +188,7 @@ class EventLoop:
         self._greetings.add(task)
         task.add_done_callback(self._greetings.discard)
 
-    async def _connect(self, place: Place, protocol: Any, accepted: socket.socket) -> None:
+    async def _connect(self, place: ListeningPlace, protocol: Any, accepted: socket.socket) -> None:
         seconds = place.seconds if place.tls is not None else None
         try:
             if accepted.family != socket.AF_UNIX:

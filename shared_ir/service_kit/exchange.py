@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.lanes import CallStage, Lane, ServerCall
 from shared_ir.service_kit.outlet import end_call
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.status import internal
 
 _LOG = logging.getLogger(__name__)
@@ -61,18 +61,18 @@ class Keeper(Protocol):
     """Counts the calls of a server."""
 
     @property
-    def room(self) -> Room: ...
+    def room(self) -> RequestRoom: ...
 
     def queue(self, lane: Lane, /) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED: too many wait for a thread of it."""
 
-    def start(self, call: Call, /) -> None: ...
+    def start(self, call: ServerCall, /) -> None: ...
 
-    def finish(self, call: Call, /) -> None: ...
+    def finish(self, call: ServerCall, /) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class MessageHandling:
     """What becomes of a message: ``cost`` counts it, ``parse`` reads it, ``behaviour`` answers it in a block of ``answering``."""
 
     terms: Terms
@@ -80,7 +80,7 @@ class Method:
     parse: Callable[[bytes], Any]
     behaviour: Callable[[Any, Any], Any]
     serialise: Callable[[Any], bytes]
-    answering: Callable[[Call], AbstractContextManager[None]]
+    answering: Callable[[ServerCall], AbstractContextManager[None]]
 
 
 class _Turn:
@@ -89,7 +89,7 @@ class _Turn:
 
     __slots__ = ("answer", "call", "key", "message", "successor")
 
-    def __init__(self, call: Call) -> None:
+    def __init__(self, call: ServerCall) -> None:
         self.call = call
         self.message: Any = None
         self.key = ""
@@ -101,7 +101,12 @@ class Exchange:
     """One stream. ``call`` is the stream itself: it holds the thread that reads, and no room."""
 
     def __init__(
-        self, keeper: Keeper, method: Method, call: Call, context: Any, send: Callable[[bytes | None], None]
+        self,
+        keeper: Keeper,
+        method: MessageHandling,
+        call: ServerCall,
+        context: Any,
+        send: Callable[[bytes | None], None],
     ) -> None:
         self._keeper = keeper
         self._method = method
@@ -138,11 +143,11 @@ class Exchange:
                 self._changed.wait(_LOOK_SECONDS)
 
     def _begin(self, data: bytes) -> None:
-        turn = _Turn(Call(self._lane, self._context, self._keeper.room))
-        turn.call.enter(Stage.OURS)
+        turn = _Turn(ServerCall(self._lane, self._context, self._keeper.room))
+        turn.call.enter(CallStage.OURS)
         with self._changed:
             self._turns.append(turn)
-            self._call.enter(Stage.OURS)
+            self._call.enter(CallStage.OURS)
         try:
             turn.call.hold(self._method.cost(data))
             turn.message = self._method.parse(data)
@@ -171,7 +176,7 @@ class Exchange:
                 del self._last[turn.key]
             return turn.successor
 
-    def _submit(self, turn: _Turn, by: Call) -> None:
+    def _submit(self, turn: _Turn, by: ServerCall) -> None:
         """To a thread of the lane; ``by`` is whose thread this is."""
         waiting: _Turn | None = turn
         while waiting is not None:
@@ -194,7 +199,7 @@ class Exchange:
             if (successor := self._after(turn)) is not None:
                 self._submit(successor, turn.call)
             self._give(turn, answer, turn.call)
-            turn.call.enter(Stage.OURS)
+            turn.call.enter(CallStage.OURS)
         finally:
             self._keeper.finish(turn.call)
 
@@ -214,13 +219,13 @@ class Exchange:
     def _refusal(self, error: IngotError, message: Any | None) -> bytes:
         return self._method.serialise(self._method.terms.refused(error, message))
 
-    def _give(self, turn: _Turn, answer: bytes, by: Call) -> None:
+    def _give(self, turn: _Turn, answer: bytes, by: ServerCall) -> None:
         """The answer of ``turn`` is there: send what can be sent in order, unless another thread does; ``by`` is whose thread this is."""
         turn.answer = answer
         while (first := self._next()) is not None:
             assert first.answer is not None
             for call in (first.call, by):
-                call.enter(Stage.ANSWERING, len(first.answer))
+                call.enter(CallStage.ANSWERING, len(first.answer))
             try:
                 self._send(first.answer)
             finally:
@@ -238,7 +243,7 @@ class Exchange:
         with self._changed:
             self._is_sending = False
             self._turns.popleft()
-            self._call.enter(Stage.OURS if self._turns else Stage.ARRIVING)
+            self._call.enter(CallStage.OURS if self._turns else CallStage.ARRIVING)
             self._changed.notify_all()
 
 

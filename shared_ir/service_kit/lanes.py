@@ -12,7 +12,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
 
-from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
+from shared_ir.service_kit.room import GRACE_SECONDS, Guest, RequestRoom, peer_of
 
 CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""
@@ -22,13 +22,13 @@ _MOST_WAITING = 8
 """Calls that wait for each thread of a lane, where it does not say how many; more are refused."""
 
 
-class Stage(enum.Enum):
+class CallStage(enum.Enum):
     ARRIVING = enum.auto()  # the client sends a message
     OURS = enum.auto()
     ANSWERING = enum.auto()  # the client takes an answer
 
 
-class Call:
+class ServerCall:
     """One call; ``since`` is when ``stage`` began, on ``time.monotonic``, which may last ``limit`` seconds where it is not ours.
     ``farewell`` ends a stream that waits for its client while the server leaves."""
 
@@ -44,7 +44,7 @@ class Call:
         "stage",
     )
 
-    def __init__(self, lane: Lane, context: Any, room: Room) -> None:
+    def __init__(self, lane: Lane, context: Any, room: RequestRoom) -> None:
         self.lane = lane
         peer = context.peer()
         self.peer = name_of(peer)
@@ -52,17 +52,17 @@ class Call:
         self.farewell: Callable[[], None] | None = None
         self._context = context
         self.guest: Guest = room.enter(self.peer, self.cancel)
-        self.enter(Stage.ARRIVING)
+        self.enter(CallStage.ARRIVING)
 
-    def enter(self, stage: Stage, size: int = 0) -> None:
+    def enter(self, stage: CallStage, size: int = 0) -> None:
         """``size`` is that of an answer."""
         now = time.monotonic()
-        patience = self.lane.patience if stage is Stage.ARRIVING else CLIENT_SECONDS
+        patience = self.lane.patience if stage is CallStage.ARRIVING else CLIENT_SECONDS
         self.stage, self.since, self.limit = stage, now, patience + size / _SLOWEST_READER
-        self.guest.waits_since = None if stage is Stage.OURS else now
+        self.guest.waits_since = None if stage is CallStage.OURS else now
 
     def is_late(self, now: float) -> bool:
-        return self.stage is not Stage.OURS and now - self.since > self.limit
+        return self.stage is not CallStage.OURS and now - self.since > self.limit
 
     def hold(self, count: int) -> None:
         """Bytes of a message that came; raises IngotError RESOURCE_EXHAUSTED."""
@@ -144,7 +144,7 @@ class Lane:
         self.grace = grace
         self.patience = patience
         self.work = work
-        self.running: set[Call] = set()
+        self.running: set[ServerCall] = set()
         self.executor = Threads(threads, thread_name_prefix=f"grpc-{name}")
 
     @property
@@ -160,7 +160,7 @@ class Lane:
     def is_short(self) -> bool:
         return self.waiting > 0 and len(self.running) + self.waiting > self.threads
 
-    def victims(self, now: float) -> list[Call]:
+    def victims(self, now: float) -> list[ServerCall]:
         """Whose threads others get: of the peer that has most, those whose clients let us wait for longest."""
         if not self.is_short:
             return []
@@ -168,7 +168,7 @@ class Lane:
         late = [
             call
             for call in self.running
-            if call.stage is not Stage.OURS and not call.cancelled and now - call.since > self.grace
+            if call.stage is not CallStage.OURS and not call.cancelled and now - call.since > self.grace
         ]
         late.sort(key=lambda call: (-counts[call.peer], call.since))
         return late[: self.waiting]

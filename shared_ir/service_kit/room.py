@@ -22,7 +22,7 @@ _WAIT_SECONDS = 0.5
 """What one that must go may take to do so."""
 
 
-class Room:
+class RequestRoom:
     """Bytes, of which one peer may hold half with all of its requests together.
 
     Who asks for more than is left gets it at the cost of the guest that has kept the server waiting for longest, if that is longer than
@@ -130,7 +130,7 @@ class Guest:
 
     __slots__ = ("_charged", "_evict", "_grown", "evicted", "held", "peer", "room", "waits", "waits_since")
 
-    def __init__(self, room: Room, peer: str, evict: Callable[[], object]) -> None:
+    def __init__(self, room: RequestRoom, peer: str, evict: Callable[[], object]) -> None:
         self.room = room
         self._evict = evict
         self._grown = self._charged = 0

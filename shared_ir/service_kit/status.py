@@ -70,6 +70,7 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
     ErrorCode.COMPILER_FAULT: _INTERNAL,
     ErrorCode.INTERNAL: _INTERNAL,
 }
+_NEAREST = {status: code for code, (status, _) in STATUS.items() if status.name == code.name}
 _RETRY = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
 _BLAME = {Blame.USER: pb.BLAME_USER, Blame.SERVICE: pb.BLAME_SERVICE}
 _PLACES = ("INGOT_HOME", "INGOT_CACHE_DIR", "INGOT_TRUST", "INGOT_STORE_URL", "TMPDIR")
@@ -156,6 +157,11 @@ def attached_error(metadata: Iterable[tuple[str, Any]] | None) -> IngotError | N
 
 def grpc_status(error: IngotError) -> grpc.StatusCode:
     return STATUS[error.code][0]
+
+
+def nearest_code(status: grpc.StatusCode) -> ErrorCode:
+    """What a failed call without an attached error is taken for: the code that is called as its status, else INTERNAL."""
+    return _NEAREST.get(status, ErrorCode.INTERNAL)
 
 
 def http_status(error: IngotError) -> HTTPStatus:

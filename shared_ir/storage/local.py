@@ -21,7 +21,7 @@ from shared_ir.storage.files import (
 )
 from shared_ir.storage.growing import GrowingDraft
 from shared_ir.storage.mark import StoreMark
-from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo, check_key, not_found, too_large
+from shared_ir.storage.protocol import Data, Identity, ObjectDraft, ObjectInfo, check_key, not_found, too_large
 
 _PIECE_BYTES = 1 << 20
 
@@ -135,7 +135,7 @@ class FileStore:
     def holding(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def draft(self, key: str) -> Draft:
+    def draft(self, key: str) -> ObjectDraft:
         return GrowingDraft(self._path(key), self._path, self._locked)
 
     def _path(self, key: str) -> Path:

@@ -43,7 +43,7 @@ class Bucket(Protocol):
 
 
 @dataclass(frozen=True)
-class Part:
+class DraftPart:
     """Bytes of a draft from ``start`` to ``end``; of them those from ``first`` to ``last`` are used."""
 
     key: str
@@ -53,7 +53,7 @@ class Part:
     last: int
 
     @classmethod
-    def of(cls, key: str, start: int, size: int) -> Part:
+    def of(cls, key: str, start: int, size: int) -> DraftPart:
         return cls(key, start, start + size, start, start + size)
 
     @property
@@ -76,9 +76,9 @@ class Part:
         return data if self.is_whole else data[self.first - self.start : self.last - self.start]
 
 
-def chain(parts: Iterable[Part], limit: int | None = None) -> list[Part]:
+def chain(parts: Iterable[DraftPart], limit: int | None = None) -> list[DraftPart]:
     """Parts that follow on one another from the beginning, as far as they reach, or up to ``limit``."""
-    found = list[Part]()
+    found = list[DraftPart]()
     waiting = sorted(parts, key=lambda part: part.start)
     reach, farthest = 0, None
     for part in [*waiting, None]:
@@ -115,34 +115,34 @@ class PartsDraft:
             with suppress(IngotError):  # what cannot be kept is sent again
                 writer.leave()
 
-    def parts(self) -> list[Part]:
+    def parts(self) -> list[DraftPart]:
         found = []
         for info in self.bucket.list(self.key):
             if name := PART.fullmatch(info.key.rpartition("/")[2]):
                 start = int(name["start"])
-                found.append(Part.of(info.key, start, info.size))
+                found.append(DraftPart.of(info.key, start, info.size))
         return found
 
     def drop(self) -> None:
         for info in list(self.bucket.list(self.key)):
             self.bucket.delete(info.key)
 
-    def put(self, start: int, data: bytes) -> Part:
+    def put(self, start: int, data: bytes) -> DraftPart:
         key = f"{self.key}/{start:016d}-{sha256_hex(data)}"
         self.bucket.put(key, data)
-        return Part.of(key, start, len(data))
+        return DraftPart.of(key, start, len(data))
 
 
 class PartsWriter:
     """A :class:`shared_ir.storage.protocol.DraftWriter`."""
 
-    def __init__(self, draft: PartsDraft, kept: list[Part]) -> None:
+    def __init__(self, draft: PartsDraft, kept: list[DraftPart]) -> None:
         self._draft = draft
         self._parts = list(kept)
         self._kept = tuple(kept)
         self._waiting: list[bytes] = []
         self._size = 0
-        self._reserved: Part | None = None
+        self._reserved: DraftPart | None = None
 
     def kept(self) -> Iterator[bytes]:
         return (part.read(self._draft.bucket) for part in self._kept)
@@ -189,7 +189,7 @@ class PartsWriter:
         self._draft.drop()
 
 
-def _ahead(reader: ThreadPoolExecutor, bucket: Bucket, parts: list[Part]) -> Iterator[bytes]:
+def _ahead(reader: ThreadPoolExecutor, bucket: Bucket, parts: list[DraftPart]) -> Iterator[bytes]:
     """What is in the parts. NOTE: read in another thread, since the client of the store asks for the next piece while it writes."""
     waiting = [reader.submit(part.read, bucket) for part in parts[:1]]
     for following in [*parts[1:], None]:
@@ -200,5 +200,5 @@ def _ahead(reader: ThreadPoolExecutor, bucket: Bucket, parts: list[Part]) -> Ite
         del found
 
 
-def _reach(parts: list[Part]) -> int:
+def _reach(parts: list[DraftPart]) -> int:
     return parts[-1].last if parts else 0

@@ -60,7 +60,7 @@ class DraftWriter(Protocol):
         """Nothing of the draft stays."""
 
 
-class Draft(Protocol):
+class ObjectDraft(Protocol):
     """An object that is not whole yet."""
 
     def held(self) -> int:
@@ -123,7 +123,7 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Deleting what is not there is not an error."""
 
-    def draft(self, key: str) -> Draft:
+    def draft(self, key: str) -> ObjectDraft:
         """An object that is written piece by piece; ``key``, or what begins with ``key + "/"``, is in the lists until it is whole."""
 
     def local_path(self, key: str, limit: int | None = None) -> Path:

@@ -28,7 +28,7 @@ from shared_ir.printable import printable
 from shared_ir.service_kit.access.secret_files import SUFFIX, with_secret_files
 from shared_ir.storage.cache import CACHE_LIMIT_BYTES, ObjectCache
 from shared_ir.storage.parts import PART_BYTES, PartsDraft
-from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo, check_key, not_found, too_large
+from shared_ir.storage.protocol import Data, Identity, ObjectDraft, ObjectInfo, check_key, not_found, too_large
 
 _PARTS_AT_ONCE = 2
 """Of an object that is put together from pieces: so many are in memory on their way."""
@@ -215,7 +215,7 @@ class RemoteStore:
     def holding(self) -> AbstractContextManager[None]:
         return self.cache.holding()
 
-    def draft(self, key: str) -> Draft:
+    def draft(self, key: str) -> ObjectDraft:
         return PartsDraft(self, check_key(key))
 
     def _call(self, key: str, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:

@@ -15,11 +15,11 @@ from redis import Redis
 
 from compiler_service.housekeeping import main, open_repository, parser
 from compiler_service.jobs.orders import Orders
-from compiler_service.jobs.records import JobRecord, Source, TargetRecord
+from compiler_service.jobs.records import JobRecord, TargetRecord, UploadedModel
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
 from compiler_service.keys import api_keys
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from shared_ir.artifact.repository import ArtifactRepository
 from tests.services.artifacts import toy_artifact
 from tests.services.redis_server import redis_server
@@ -40,7 +40,7 @@ def fixture_repository(tmp_path: Path, redis_url: str, monkeypatch: pytest.Monke
         monkeypatch.delenv(name)
     monkeypatch.setenv("INGOT_HOME", str(tmp_path))
     monkeypatch.setenv("INGOT_REDIS_URL", redis_url)
-    repository = open_repository(Settings.from_environment())
+    repository = open_repository(CompilerSettings.from_environment())
     for key in KEYS:
         repository.put_artifact(toy_artifact("toy", key.encode(), key=key))
     for key in KEYS[:3]:
@@ -132,7 +132,7 @@ def test_what_a_job_needs_stays(
     repository: ArtifactRepository, tmp_path: Path, redis_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = TargetRecord("host", {}, KEYS[3])
-    record = JobRecord("job1", "n", Source("ab" * 32), {}, (target,), time.time())
+    record = JobRecord("job1", "n", UploadedModel("ab" * 32), {}, (target,), time.time())
     redis = Redis.from_url(redis_url, decode_responses=True)
     jobs = JobStore(redis, 100, Seal(repository.signer, repository.trust))
     jobs.create(record)
@@ -159,10 +159,10 @@ def test_what_a_job_of_an_api_without_a_signing_key_needs_stays(
     repository: ArtifactRepository, tmp_path: Path, redis_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The order key has sealed it, and its files are those of a namespace."""
-    keys, digest = api_keys(Settings(home=tmp_path)), "ab" * 32
+    keys, digest = api_keys(CompilerSettings(home=tmp_path)), "ab" * 32
     assert keys.signer is None
     record = JobRecord(
-        "job2", "vision.n", Source(digest, {}, "vision"), {}, (TargetRecord("host", {}, KEYS[3]),), time.time()
+        "job2", "vision.n", UploadedModel(digest, {}, "vision"), {}, (TargetRecord("host", {}, KEYS[3]),), time.time()
     )
     redis = Redis.from_url(redis_url, decode_responses=True)
     redis.flushall()

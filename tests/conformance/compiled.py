@@ -16,7 +16,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.machine.target import Target
 from shared_ir.plan.json_form import read_plan, write_plan
 
@@ -51,7 +51,7 @@ def run_compiled(
 
 
 @lru_cache(maxsize=16)
-def _artifact(model: bytes, opt_level: int, target: Target) -> Artifact:
+def _artifact(model: bytes, opt_level: int, target: Target) -> CompiledArtifact:
     """Tests run one model over several feeds. What runs is the plan that a file would give."""
     made = compile_model(ModelSource.of(model), target, CompileOptions(opt_level=opt_level), workers=0)
     return replace(made, plan=read_plan(write_plan(made.plan)))

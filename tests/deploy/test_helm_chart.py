@@ -175,7 +175,7 @@ def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> 
         if "INGOT_RUNTIME_TOKEN_FILE" in environment:
             (tmp_path / "token").write_text("s3cret")
             environment["INGOT_RUNTIME_TOKEN_FILE"] = str(tmp_path / "token")
-        settings = runtime_service.settings.Settings.from_environment(environment)
+        settings = runtime_service.settings.RuntimeSettings.from_environment(environment)
         assert settings.model_settings()
         assert pod["terminationGracePeriodSeconds"] > settings.drain_delay + settings.drain_timeout
 

@@ -22,9 +22,9 @@ DOCKERFILE = ROOT / "deploy/Dockerfile"
 COMPOSE = ROOT / "deploy/compose.yaml"
 HEALTH = ROOT / "deploy/health.py"
 IMAGES = {"runtime", "compiler-api", "compiler-worker"}
-KNOWN = {runtime_service.settings.variable(n) for n in runtime_service.settings.Settings.__dataclass_fields__} | {
-    f"INGOT_{n.upper()}" for n in compiler_service.settings.Settings.__dataclass_fields__
-}
+KNOWN = {
+    runtime_service.settings.variable(n) for n in runtime_service.settings.RuntimeSettings.__dataclass_fields__
+} | {f"INGOT_{n.upper()}" for n in compiler_service.settings.CompilerSettings.__dataclass_fields__}
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ from onnx import TensorProto, helper
 
 import ingot
 from ingot.endpoint import Endpoint
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.signature import local_keys
 from shared_ir.versions import VERSION
 from tests.deploy.lint_tools import ROOT, run, tool
@@ -129,7 +129,7 @@ def test_a_service_finds_its_runtime(file: str) -> None:
 @pytest.mark.parametrize("protocol", ["v2", "grpc-v2"])
 def test_settings_are_known_and_a_pod_ends_in_the_time_that_it_has(protocol: str) -> None:
     runtime = runtimes()[protocol]
-    found = Settings.from_environment(image("runtime").variables | variables(runtime))
+    found = RuntimeSettings.from_environment(image("runtime").variables | variables(runtime))
     assert [model.name for model in found.model_settings()] == [NAME]
     assert found.layout == MODELS
     assert found.drain_delay + found.drain_timeout + 2 < 30

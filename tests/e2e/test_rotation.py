@@ -11,7 +11,7 @@ from compiler_service.jobs.records import JobState
 from runtime_service.executors.resources import Resources
 from runtime_service.models.repository import StoreSource
 from runtime_service.server import store_source
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.runtime_service.models.test_follower import Service
@@ -34,7 +34,7 @@ class Rotation:
     def __init__(self, home: Path, url: str) -> None:
         self.home, self._url = home, url
         self.service = self.start_service()
-        source = store_source(Settings(home=home))
+        source = store_source(RuntimeSettings(home=home))
         self.runtime = Service(StoreSource(source.repository, load), models="m@stable+all", poll_interval=1.0)
 
     def start_service(self) -> Platform:

@@ -28,7 +28,7 @@ from runtime_service.executors import graph, signature, steps
 from runtime_service.executors.library import Library
 from runtime_service.executors.stop import Stop
 from runtime_service.loading.loader import ExecutorKind, load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
 from shared_ir.plan.program import Launch
@@ -110,7 +110,7 @@ def _holder(document: Any, place: Place) -> Any:
     return document
 
 
-def findings(artifact: Artifact, feeds: Feeds, seed: int, count: int, *, older: bool) -> list[str]:
+def findings(artifact: CompiledArtifact, feeds: Feeds, seed: int, count: int, *, older: bool) -> list[str]:
     """What is wrong: one line each. ``older``: the library does not say which plan it is of."""
     plans = list(changed_plans(write_plan(artifact.plan), seed, count))
     found: list[str] = []
@@ -127,7 +127,7 @@ def findings(artifact: Artifact, feeds: Feeds, seed: int, count: int, *, older: 
 
 
 def _serve(
-    artifact: Artifact, feeds: Feeds, plans: Sequence[tuple[str, str]], first: int, older: bool, pipe: IO[str]
+    artifact: CompiledArtifact, feeds: Feeds, plans: Sequence[tuple[str, str]], first: int, older: bool, pipe: IO[str]
 ) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
@@ -162,7 +162,7 @@ def _touch(self: Any, step: Launch, resolved: steps.Resolved, stop: int = 0) -> 
         ctypes.string_at(address, size)
 
 
-def _fault(artifact: Artifact, feeds: Feeds, text: str, kind: ExecutorKind) -> str:
+def _fault(artifact: CompiledArtifact, feeds: Feeds, text: str, kind: ExecutorKind) -> str:
     """What must not be said, if anything."""
     stop = Stop()
     timer = threading.Timer(_SECONDS, stop.set)

@@ -26,7 +26,7 @@ from compiler_service.compiler.pipeline import CompileOptions, ModelSource, comp
 from runtime_service.executors import signature
 from runtime_service.loading.loader import load_model
 from runtime_service.loading.model import Model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.guard.arrays import empty, guarded
 from tests.guard.requests import Request
@@ -39,7 +39,7 @@ _MEMORY_BYTES = 3 << 30
 _FAULTS = (ErrorCode.COMPILER_FAULT, ErrorCode.INTERNAL, ErrorCode.ARTIFACT_CORRUPT)
 
 
-def compiled(model: onnx.ModelProto, level: int = 3, name: str = "") -> Artifact:
+def compiled(model: onnx.ModelProto, level: int = 3, name: str = "") -> CompiledArtifact:
     """An artifact whose runtime puts guard pages around its memory.
 
     Raises:
@@ -51,7 +51,7 @@ def compiled(model: onnx.ModelProto, level: int = 3, name: str = "") -> Artifact
         return compile_model(source, host_target(), CompileOptions(opt_level=level, name=name), workers=0)
 
 
-def findings(artifact: Artifact, requests: Sequence[Request]) -> list[str]:
+def findings(artifact: CompiledArtifact, requests: Sequence[Request]) -> list[str]:
     """What is wrong with the answers: one line each."""
     found: list[str] = []
     first = 0
@@ -90,7 +90,7 @@ def in_a_child(serve: Callable[[IO[str]], None], first: int) -> tuple[int, list[
     return begun, found, os.waitpid(child, 0)[1]
 
 
-def _serve(artifact: Artifact, requests: Sequence[Request], first: int, pipe: IO[str]) -> None:
+def _serve(artifact: CompiledArtifact, requests: Sequence[Request], first: int, pipe: IO[str]) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signature._empty = empty

@@ -30,7 +30,7 @@ import numpy as np
 from ingot.endpoint import Endpoint
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import local_keys
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.store import open_store
 from tests.guard.requests import Request, requests
@@ -68,7 +68,7 @@ class Asked:
     requests: tuple[Request, ...]
 
 
-def store(home: Path, name: str, artifact: Artifact) -> None:
+def store(home: Path, name: str, artifact: CompiledArtifact) -> None:
     """The store of ``home`` holds ``artifact`` as the stable version of ``name``."""
     key, trust = local_keys(home)
     repository = ArtifactRepository(open_store(str(home / "store")), trust, key)

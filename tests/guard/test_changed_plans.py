@@ -10,7 +10,7 @@ import pytest
 
 from compiler_service.compiler.codegen.toolchain.link import guarded_memory
 from runtime_service.loading.loader import ExecutorKind, load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
 from shared_ir.plan.program import Launch
@@ -28,12 +28,12 @@ ASKED = sorted(FAMILIES) if "PLAN_CHANGES" in os.environ else sorted(FAMILIES)[:
 
 
 @pytest.fixture(name="toy", scope="module")
-def fixture_toy() -> Artifact:
+def fixture_toy() -> CompiledArtifact:
     with guarded_memory():
         return build_model().artifact()
 
 
-def test_a_library_runs_with_the_plan_that_it_is_of_and_no_other(toy: Artifact) -> None:
+def test_a_library_runs_with_the_plan_that_it_is_of_and_no_other(toy: CompiledArtifact) -> None:
     first = toy.plan.steps[0]
     assert isinstance(first, Launch)
     other = replace(toy.plan, steps=(replace(first, tasks=1 << 20), *toy.plan.steps[1:]))
@@ -47,7 +47,7 @@ def test_a_library_runs_with_the_plan_that_it_is_of_and_no_other(toy: Artifact) 
 
 
 @pytest.mark.parametrize("older", [False, True])
-def test_changed_plans_of_a_small_model(toy: Artifact, older: bool) -> None:
+def test_changed_plans_of_a_small_model(toy: CompiledArtifact, older: bool) -> None:
     assert findings(toy, toy_feeds(13), 0, CHANGES, older=older) == []
 
 

@@ -1,11 +1,14 @@
-"""What a file imports by name is there, also in tests and tools; the types of all of them are checked."""
+"""What a file imports by name is there, also in tests and tools; types are checked; a class has its name to itself."""
 
 from __future__ import annotations
 
 import ast
 import re
 import tomllib
+from collections import defaultdict
+from collections.abc import Iterable
 from functools import cache
+from pathlib import Path
 
 from tests.house.test_imports import OURS, ROOT, modules
 
@@ -80,3 +83,51 @@ def exists(name: str) -> bool:
             names = defined(".".join(parts[:size]))
             return names is None or set(parts[size:]) <= names
     return False
+
+
+SHARED_NAMES: dict[str, str] = {}
+"""Names that more than one class of the packages has, each with the reason; protobuf's stubs are not asked."""
+
+
+def doubles(paths: Iterable[Path]) -> dict[str, list[str]]:
+    """Class names that are defined more than once, with the places; what begins with an underscore is its module's own."""
+    places: dict[str, list[str]] = defaultdict(list)
+    for path in paths:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places[node.name].append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    return {name: found for name, found in places.items() if len(found) > 1}
+
+
+def test_a_class_has_its_name_to_itself() -> None:
+    """Two meanings are two names (``JobStage``, ``KernelStage``), and one meaning is one class."""
+    found = doubles(modules())
+    assert {name: places for name, places in found.items() if name not in SHARED_NAMES} == {}
+    assert SHARED_NAMES.keys() <= found.keys(), "a row without a double"
+
+
+def test_a_second_class_of_a_name_is_found() -> None:
+    path = ROOT / "shared_ir" / "types.py"
+    assert doubles([path, path])["ValueKind"] == [f"shared_ir/types.py:{line_of(path, 'class ValueKind')}"] * 2
+
+
+def line_of(path: Path, text: str) -> int:
+    return next(number for number, line in enumerate(path.read_text().splitlines(), 1) if line.startswith(text))
+
+
+def test_private_classes_stay_in_their_module() -> None:
+    """That is what lets two of them have one name."""
+    classes = {
+        path: {n.name for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.ClassDef)}
+        for path in modules()
+    }
+    private = {name for names in classes.values() for name in names if name.startswith("_")}
+    taken = [
+        f"{path.relative_to(ROOT)}: {node.module}.{alias.name}"
+        for path in classes
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(OURS)
+        for alias in node.names
+        if alias.name in private
+    ]
+    assert not taken

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from ingot import Client
-from ingot.resuming import Patience
+from ingot.resuming import OutagePatience
 from ingot.upload import CHUNK_BYTES
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -167,9 +167,9 @@ class Stopping:
 
 def test_a_crowd_of_watchers_is_waited_for_and_a_quota_is_not() -> None:
     busy = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "there are too many watchers")
-    Patience(known=True).wait(busy, crowd=True)
+    OutagePatience(known=True).wait(busy, crowd=True)
     with pytest.raises(IngotError, match="too many"):
-        Patience(known=True).wait(busy)
+        OutagePatience(known=True).wait(busy)
 
 
 class Stream(list[pb.JobEvent]):

@@ -13,7 +13,7 @@ from ingot.messages import options_from_pb, options_to_pb, state_to_pb
 from ingot.records import LogLine, TargetJob, to_json
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.service_kit.status import ERROR_METADATA
+from shared_ir.service_kit.status import ERROR_METADATA, STATUS, nearest_code
 
 FULL = IngotError(ErrorCode.TYPE_MISMATCH, "no", "n", "t", "f", "e", "r", "mend it")
 
@@ -44,9 +44,21 @@ def test_a_detail_that_cannot_be_read_leaves_the_status(value: bytes | str) -> N
     assert found.code is ErrorCode.NOT_FOUND
 
 
+@pytest.mark.parametrize("status", grpc.StatusCode)
+def test_the_nearest_code_has_that_status(status: grpc.StatusCode) -> None:
+    """One table is read in both directions."""
+    found = nearest_code(status)
+    called_so = {code for code, (own, _) in STATUS.items() if own is status and code.name == status.name}
+    assert called_so <= {found}
+    assert STATUS[found][0] is status or (found is ErrorCode.INTERNAL and not called_so)
+
+
 @pytest.mark.parametrize(
     ("status", "code"),
     [
+        (grpc.StatusCode.INVALID_ARGUMENT, ErrorCode.INVALID_ARGUMENT),
+        (grpc.StatusCode.PERMISSION_DENIED, ErrorCode.PERMISSION_DENIED),
+        (grpc.StatusCode.FAILED_PRECONDITION, ErrorCode.INTERNAL),
         (grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE),
         (grpc.StatusCode.UNAUTHENTICATED, ErrorCode.UNAUTHENTICATED),
         (grpc.StatusCode.DEADLINE_EXCEEDED, ErrorCode.DEADLINE_EXCEEDED),

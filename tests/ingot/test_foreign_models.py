@@ -20,7 +20,7 @@ from onnx import TensorProto, helper
 
 import ingot
 from compiler_service.boundary import state
-from compiler_service.boundary.parts import Part, Standing
+from compiler_service.boundary.parts import BoundaryPart, Standing
 from compiler_service.boundary.state import standing
 from compiler_service.stages import kept
 from shared_ir.errors import ErrorCode
@@ -30,7 +30,8 @@ from tests.ingot.small_models import classifier, scale, unsupported
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the boundary is made of what Linux has")
 pytestmark = linux
 whole = pytest.mark.skipif(
-    sys.platform == "linux" and not standing().holds(Part.FILES), reason=f"this kernel has no file view: {standing()}"
+    sys.platform == "linux" and not standing().holds(BoundaryPart.FILES),
+    reason=f"this kernel has no file view: {standing()}",
 )
 
 
@@ -153,7 +154,7 @@ def test_a_forked_process_has_a_nursery_of_its_own() -> None:
 
 def test_a_part_that_is_required_and_missing_refuses(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("INGOT_SANDBOX", "require")
-    monkeypatch.setattr(state, "standing", lambda: Standing({Part.FILES: "no Landlock"}))
+    monkeypatch.setattr(state, "standing", lambda: Standing({BoundaryPart.FILES: "no Landlock"}))
     with pytest.raises(ingot.IngotError, match="no Landlock") as caught:
         ingot.compile(scale().SerializeToString(), workers=0)
     assert caught.value.code is ErrorCode.UNAVAILABLE

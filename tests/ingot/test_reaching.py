@@ -19,7 +19,7 @@ from ingot.endpoint import Endpoint
 from ingot.home import Addresses
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import ClientTls, TlsFiles
 from tests.services.certificates import pair
@@ -91,7 +91,7 @@ def listening(protocol: str, tls: TlsFiles | None) -> Iterator[str]:
         server.server_close()
         return
     lane = Lane("calls", 1)
-    grpc_server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    grpc_server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1000)
     port = grpc_server.bind("127.0.0.1:0", tls)
     grpc_server.start()
     yield f"localhost:{port}"

@@ -7,8 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from compiler_service.settings import Settings as CompilerSettings
-from runtime_service.settings import Settings as RuntimeSettings
+from compiler_service.settings import CompilerSettings
+from runtime_service.settings import RuntimeSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "operating.md"

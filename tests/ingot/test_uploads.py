@@ -14,7 +14,7 @@ import onnx
 import pytest
 
 from ingot import Client
-from ingot.resuming import AWAY_SECONDS, Patience
+from ingot.resuming import AWAY_SECONDS, OutagePatience
 from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -72,7 +72,7 @@ def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def uploader(service: Service, timeout: float | None = None) -> Uploader:
-    return Uploader(service, "nowhere", 1.0, {}, Patience(timeout))
+    return Uploader(service, "nowhere", 1.0, {}, OutagePatience(timeout))
 
 
 @pytest.mark.parametrize("make", [lambda data, path: data, lambda data, path: path])

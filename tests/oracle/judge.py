@@ -19,7 +19,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from compiler_service.compiler.program.kernels import ScheduleFaultWarning
 from runtime_service.loading.loader import ExecutorKind, load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.oracle.case import Array, Case
 from tests.oracle.limits import limit_of, looser, unreliable
@@ -88,7 +88,7 @@ def _judge_level(case: Case, level: int, opinions: Sequence[dict[str, Answer]], 
 
 def _judge_calls(
     case: Case,
-    artifact: Artifact,
+    artifact: CompiledArtifact,
     call: tuple[ExecutorKind, int, str],
     opinions: Sequence[dict[str, Answer]],
     verdict: Verdict,
@@ -142,7 +142,7 @@ def _refusal(case: Case, error: IngotError, where: str, answering: set[str], ver
             verdict.findings.append(Finding("refused", where, f"{error.code}: {error}"))
 
 
-def _compiled(case: Case, level: int) -> Artifact:
+def _compiled(case: Case, level: int) -> CompiledArtifact:
     source = ModelSource.of(case.model.SerializeToString())
     with warnings.catch_warnings():
         warnings.simplefilter("error", ScheduleFaultWarning)

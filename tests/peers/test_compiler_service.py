@@ -15,7 +15,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from compiler_service.api.permissions import SERVICE
 from compiler_service.server import RunningServer, start_server
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import make_parts
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
@@ -44,7 +44,9 @@ class NoQueue:
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     home: Path = tmp_path_factory.mktemp("home")
     with redis_server() as url:
-        settings = Settings(redis_url=url, home=home, compiler_port=0, compiler_metrics_port=0, drain_seconds=2.0)
+        settings = CompilerSettings(
+            redis_url=url, home=home, compiler_port=0, compiler_metrics_port=0, drain_seconds=2.0
+        )
         catalogue = ToyCompiler()
         server = start_server(settings, catalogue, make_parts(settings, catalogue, NoQueue(), STAGE_COMMAND))
         yield server

@@ -17,7 +17,7 @@ import pytest
 
 from ingot.cli.main import main
 from ingot.endpoint import Endpoint
-from runtime_service.lifecycle import Phase
+from runtime_service.lifecycle import ServerPhase
 from runtime_service.server import RuntimeServer
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
@@ -112,14 +112,14 @@ def test_a_large_body_is_not_read_where_nobody_would_take_it(running: RuntimeSer
 
 def test_a_large_body_is_not_read_while_the_server_drains() -> None:
     with fuzzer.server() as server:
-        server.lifecycle.enter(Phase.DRAINING)
+        server.lifecycle.enter(ServerPhase.DRAINING)
         with asked(server, "/v2/models/scale/infer", f"Content-Length: {LARGE}") as connection:
             assert connection.recv(100).startswith(b"HTTP/1.1 503")
 
 
 def test_a_large_message_is_not_read_while_the_server_drains() -> None:
     with fuzzer.server() as server:
-        server.lifecycle.enter(Phase.DRAINING)
+        server.lifecycle.enter(ServerPhase.DRAINING)
         tensor = np.zeros((50_000, 4), np.float32)
         endpoint = Endpoint(f"localhost:{fuzzer.port_of(server, 'grpc')}", "grpc", timeout=10)
         with pytest.raises(IngotError) as caught:

@@ -11,7 +11,7 @@ import pytest
 from runtime_service.model_settings import _LIMITS, ModelSettings
 from runtime_service.models.versions import threads_per_instance
 from runtime_service.policies import PolicyCatalogue, Selection, VersionPolicy
-from runtime_service.settings import Settings, variable
+from runtime_service.settings import RuntimeSettings, variable
 from runtime_service.splitting import Share
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -72,7 +72,7 @@ def test_policies_outside_the_grammar(policy: str) -> None:
 
 
 def test_settings_come_from_the_environment() -> None:
-    settings = Settings.from_environment(
+    settings = RuntimeSettings.from_environment(
         {
             "INGOT_STORE_URL": "s3://bucket/models",
             "INGOT_HOME": "/var/lib/ingot",
@@ -88,7 +88,7 @@ def test_settings_come_from_the_environment() -> None:
 
 
 def test_loopback_by_default() -> None:
-    settings = Settings()
+    settings = RuntimeSettings()
     for address in (settings.grpc_address, settings.http_address, settings.metrics_address):
         assert address.startswith("127.0.0.1:")
 
@@ -116,28 +116,28 @@ def test_loopback_by_default() -> None:
 )
 def test_a_bad_setting_is_named(field: str, value: str) -> None:
     with pytest.raises(IngotError) as caught:
-        Settings.from_environment({variable(field): value})
+        RuntimeSettings.from_environment({variable(field): value})
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.field == variable(field)
 
 
 @pytest.mark.parametrize("prefix", ["", "ingot-", "/ingot-", "*"])
 def test_prefixes_of_shared_memory(prefix: str) -> None:
-    assert Settings.from_environment({"INGOT_RUNTIME_SHARED_MEMORY": prefix}).shared_memory == prefix
+    assert RuntimeSettings.from_environment({"INGOT_RUNTIME_SHARED_MEMORY": prefix}).shared_memory == prefix
 
 
 @pytest.mark.parametrize("name", ["GRPC", "HTTP"])
 def test_shared_memory_is_not_for_whoever_reaches_the_server(name: str) -> None:
     given = {"INGOT_RUNTIME_SHARED_MEMORY": "ingot-", f"INGOT_RUNTIME_{name}_ADDRESS": "0.0.0.0:8000"}
     with pytest.raises(IngotError) as caught:
-        Settings.from_environment(given)
+        RuntimeSettings.from_environment(given)
     assert caught.value.field == "INGOT_RUNTIME_SHARED_MEMORY"
-    assert Settings.from_environment(given | {"INGOT_RUNTIME_TOKEN": "secret"}).shared_memory == "ingot-"
+    assert RuntimeSettings.from_environment(given | {"INGOT_RUNTIME_TOKEN": "secret"}).shared_memory == "ingot-"
 
 
 def test_every_setting_is_documented() -> None:
-    source = Path("runtime_service/settings.py").read_text().partition("class Settings:")[2]
-    for name in Settings.__dataclass_fields__:
+    source = Path("runtime_service/settings.py").read_text().partition("class RuntimeSettings:")[2]
+    for name in RuntimeSettings.__dataclass_fields__:
         line = next(i for i, text in enumerate(source.splitlines()) if text.startswith(f"    {name}: "))
         assert source.splitlines()[line + 1].strip().startswith('"""'), name
 
@@ -147,12 +147,12 @@ def test_models_file(tmp_path: Path) -> None:
     levels = {"preferred_batch_sizes": [4, 2, 4], "priority_levels": 3, "default_priority_level": 2}
     given = {"policy": "3", "max_batch_size": 4, "warmup": {"h": 48}, "instances": 2, **levels}
     file.write_text(json.dumps({"ocr": given}))
-    (model,) = Settings(models_file=str(file)).model_settings()
+    (model,) = RuntimeSettings(models_file=str(file)).model_settings()
     assert model.preferred_batch_sizes == (2, 4)
     assert (model.priority_levels, model.default_priority_level) == (3, 2)
     assert (str(model.policy), model.max_batch_size, dict(model.warmup), model.instances) == ("3", 4, {"h": 48}, 2)
     with pytest.raises(IngotError):
-        Settings(models_file=str(file), models="ocr@stable").model_settings()
+        RuntimeSettings(models_file=str(file), models="ocr@stable").model_settings()
 
 
 @pytest.mark.parametrize(
@@ -194,7 +194,7 @@ def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> No
     file = tmp_path / "models.json"
     file.write_text(text)
     with pytest.raises(IngotError) as caught:
-        Settings(models_file=str(file)).model_settings()
+        RuntimeSettings(models_file=str(file)).model_settings()
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.field == f"{file}{where}"
 
@@ -207,16 +207,16 @@ def test_every_number_of_a_model_has_limits() -> None:
 def test_a_control_address_of_other_machines_needs_a_token_or_certificates(address: str) -> None:
     given = {"INGOT_RUNTIME_MODEL_CONTROL": "explicit", "INGOT_RUNTIME_CONTROL_ADDRESS": address}
     with pytest.raises(IngotError) as caught:
-        Settings.from_environment(given)
+        RuntimeSettings.from_environment(given)
     assert caught.value.field == "INGOT_RUNTIME_CONTROL_ADDRESS"
     certificates = {f"INGOT_RUNTIME_TLS_{name}": "/x.pem" for name in ("CERTIFICATE", "KEY", "CLIENT_CA")}
     for more in ({"INGOT_RUNTIME_TOKEN": "secret"}, certificates):
-        assert Settings.from_environment(given | more).control_address == address
+        assert RuntimeSettings.from_environment(given | more).control_address == address
 
 
 @pytest.mark.parametrize("address", ["", "unix:/run/ingot.sock", "127.0.0.1:0", "[::1]:0", "localhost:9000"])
 def test_a_control_address_of_this_machine_needs_none(address: str) -> None:
-    assert Settings.from_environment({"INGOT_RUNTIME_CONTROL_ADDRESS": address}).control_address == address
+    assert RuntimeSettings.from_environment({"INGOT_RUNTIME_CONTROL_ADDRESS": address}).control_address == address
 
 
 def test_instances_times_threads_stay_within_the_cores() -> None:
@@ -226,10 +226,10 @@ def test_instances_times_threads_stay_within_the_cores() -> None:
 @pytest.mark.parametrize("name", ["-7", "a b", "..", "a/b", "\x1b[2J", "*x", "é", "-", "a" * 300])
 def test_what_no_model_can_be_called_is_not_waited_for(name: str, tmp_path: Path) -> None:
     with pytest.raises(IngotError, match="names of models") as caught:
-        Settings.from_environment({"INGOT_RUNTIME_MODELS": f"good, {name}@stable"}).model_settings()
+        RuntimeSettings.from_environment({"INGOT_RUNTIME_MODELS": f"good, {name}@stable"}).model_settings()
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "INGOT_RUNTIME_MODELS")
     file = tmp_path / "models.json"
     file.write_text(json.dumps({name: {"policy": "stable"}}))
     with pytest.raises(IngotError, match="names of models"):
-        Settings(models_file=str(file)).model_settings()
-    assert Settings(models="*@stable,team.net").model_settings()
+        RuntimeSettings(models_file=str(file)).model_settings()
+    assert RuntimeSettings(models="*@stable,team.net").model_settings()

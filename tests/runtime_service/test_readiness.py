@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from runtime_service.readiness import ModelStanding, ReadyRule
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.errors import ErrorCode, IngotError
 
 GOOD = ModelStanding(answers=True, is_complete=True, came_later=False)
@@ -43,16 +43,16 @@ GONE = ModelStanding(answers=False, is_complete=True, came_later=True)
     ],
 )
 def test_a_rule_holds(rule: str, models: dict[str, ModelStanding], tried: bool, expected: bool) -> None:
-    assert Settings(ready=rule).ready_rule().holds(models, tried) is expected
+    assert RuntimeSettings(ready=rule).ready_rule().holds(models, tried) is expected
 
 
 @pytest.mark.parametrize("text", ["", " ", "a,", "a b", "../a", "*"])
 def test_a_rule_that_is_none_is_refused_at_start(text: str) -> None:
     with pytest.raises(IngotError) as caught:
-        Settings.from_environment({"INGOT_RUNTIME_READY": text})
+        RuntimeSettings.from_environment({"INGOT_RUNTIME_READY": text})
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.field == "INGOT_RUNTIME_READY"
 
 
 def test_as_before_by_default() -> None:
-    assert Settings().ready_rule() == ReadyRule("all")
+    assert RuntimeSettings().ready_rule() == ReadyRule("all")

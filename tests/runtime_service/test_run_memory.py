@@ -11,14 +11,14 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.pipeline import ModelSource, compile_model
 from runtime_service.loading.loader import ExecutorKind, load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 
 MIB = 1 << 20
 
 
 @pytest.fixture(scope="module")
-def summed() -> Artifact:
+def summed() -> CompiledArtifact:
     """``y`` [1]: the sum of cumulative sums of x[n, 1024], which are as large as x."""
     nodes = [
         helper.make_node("CumSum", ["x", "axis"], ["c"]),
@@ -35,7 +35,7 @@ def summed() -> Artifact:
 
 
 @pytest.fixture(scope="module")
-def filled() -> Artifact:
+def filled() -> CompiledArtifact:
     """``y`` of the shape that the data of ``s`` say."""
     s = helper.make_tensor_value_info("s", TensorProto.INT64, [1])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["k"])
@@ -54,7 +54,9 @@ def resident_mib() -> int:
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_a_run_that_needs_more_is_refused_and_others_are_served(summed: Artifact, executor: ExecutorKind) -> None:
+def test_a_run_that_needs_more_is_refused_and_others_are_served(
+    summed: CompiledArtifact, executor: ExecutorKind
+) -> None:
     with load_model(summed, threads=1, executor=executor, memory_bytes=64 * MIB) as model:
         assert model.run(rows(16))["y"] > 0
         with pytest.raises(IngotError) as caught:
@@ -65,7 +67,7 @@ def test_a_run_that_needs_more_is_refused_and_others_are_served(summed: Artifact
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_outputs_that_the_run_sizes_are_bounded(filled: Artifact, executor: ExecutorKind) -> None:
+def test_outputs_that_the_run_sizes_are_bounded(filled: CompiledArtifact, executor: ExecutorKind) -> None:
     with load_model(filled, threads=1, executor=executor, memory_bytes=64 * MIB) as model:
         for size in (32 * MIB, 1 << 40, (1 << 62) + 1):
             with pytest.raises(IngotError) as caught:
@@ -75,7 +77,7 @@ def test_outputs_that_the_run_sizes_are_bounded(filled: Artifact, executor: Exec
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_what_is_not_kept_is_given_back(summed: Artifact, executor: ExecutorKind) -> None:
+def test_what_is_not_kept_is_given_back(summed: CompiledArtifact, executor: ExecutorKind) -> None:
     small, large = rows(1), rows(256)
     with load_model(summed, threads=1, executor=executor, kept_bytes=16 * MIB) as model:
         model.run(small)

@@ -22,7 +22,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import compile_model
 from runtime_service.server import RuntimeServer, store_source
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import local_keys
 from shared_ir.storage.store import open_store
@@ -74,7 +74,7 @@ def publish(repository: ArtifactRepository, scale: float, *labels: str) -> int:
 def server(repository: ArtifactRepository) -> Iterator[RuntimeServer]:
     addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
     home = Path(repository.store.url.removeprefix("file://")).parent
-    settings = Settings(
+    settings = RuntimeSettings(
         home=home, models="*@stable", poll_interval=0.1, instances=2, cores=2, shared_memory=REGIONS, **addresses
     )
     made = RuntimeServer(settings, store_source(settings))
@@ -181,7 +181,7 @@ def test_what_is_done_to_the_store_meanwhile_changes_no_answer(tmp_path: Path, h
     key, trust = local_keys(tmp_path)
     publish(ArtifactRepository(open_store(str(tmp_path / "store")), trust, key), 1.0, "stable")
     addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
-    settings = Settings(home=tmp_path, models="*@stable", poll_interval=0.1, **addresses)
+    settings = RuntimeSettings(home=tmp_path, models="*@stable", poll_interval=0.1, **addresses)
     server = RuntimeServer(settings, store_source(settings))
     server.start()
     wait_until(server.dataplane.ready, 30)

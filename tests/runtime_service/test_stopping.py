@@ -20,7 +20,7 @@ from runtime_service.batching.watch import Watch
 from runtime_service.executors.stop import Stop
 from runtime_service.loading.loader import ExecutorKind, load_model
 from runtime_service.loading.model import Model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.native_models import build_model, toy_feeds
 from tests.runtime_service.batching.test_batcher import Recorder
@@ -62,12 +62,12 @@ def counting_model() -> onnx.ModelProto:
 
 
 @pytest.fixture(scope="module")
-def counting() -> Artifact:
+def counting() -> CompiledArtifact:
     return compile_model(ModelSource.of(counting_model().SerializeToString()), host_target(), workers=0)
 
 
 @pytest.fixture(params=["aot", "graph"])
-def model(request: pytest.FixtureRequest, counting: Artifact) -> Iterator[Model]:
+def model(request: pytest.FixtureRequest, counting: CompiledArtifact) -> Iterator[Model]:
     with load_model(counting, threads=1, executor=request.param) as found:
         yield found
 

@@ -20,7 +20,7 @@ from runtime_service.metrics import Metrics
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import symbol
@@ -167,7 +167,7 @@ def running_server(source: ToySource, wait: bool = True, **settings: Any) -> Ite
         "drain_timeout": 5.0,
         "max_in_flight": 32,
     }
-    server = RuntimeServer(Settings(**defaults | settings), source)
+    server = RuntimeServer(RuntimeSettings(**defaults | settings), source)
     server.start()
     try:
         if wait:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from runtime_service.arrays import Array
 from runtime_service.server import RuntimeServer, serve
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.service_kit.telemetry.log import start_log
 from shared_ir.service_kit.telemetry.tracing import start_tracing
 from tests.runtime_service.toy_models import ToyModel, ToySource, scale_model
@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     source = ToySource()
     for name in ("scale", "second"):
         source.publish(name, 1, make, "stable")
-    serve(RuntimeServer(Settings.from_environment(os.environ), source))
+    serve(RuntimeServer(RuntimeSettings.from_environment(os.environ), source))
 
 
 if __name__ == "__main__":

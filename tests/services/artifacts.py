@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest
+from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import symbol
 from shared_ir.plan.program import BufferSpec, Plan, Storage, SymbolSource, TensorSpec
 
 
-def toy_artifact(name: str = "toy", weights: Any = b"w" * 256, **manifest: Any) -> Artifact:
+def toy_artifact(name: str = "toy", weights: Any = b"w" * 256, **manifest: Any) -> CompiledArtifact:
     batch = symbol("batch")
     tensor = TensorSpec("x", DType.FLOAT32, (batch, 4))
     plan = Plan(
@@ -35,4 +35,6 @@ def toy_artifact(name: str = "toy", weights: Any = b"w" * 256, **manifest: Any) 
         "model_sha256": "cd" * 32,
         "options": {"opt_level": 3},
     }
-    return Artifact(Manifest(**fields | manifest), plan, b"\x7fELF" + name.encode() * 50, weights, {"stages": []})
+    return CompiledArtifact(
+        Manifest(**fields | manifest), plan, b"\x7fELF" + name.encode() * 50, weights, {"stages": []}
+    )

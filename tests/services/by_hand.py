@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.jobs.neighbours import Addressed, Member
-from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
+from compiler_service.jobs.records import JobRecord, JobStage, Submission, UploadedModel
 from compiler_service.jobs.waiting.line import LINES
-from compiler_service.settings import Settings
-from compiler_service.store.sources import Upload
+from compiler_service.settings import CompilerSettings
+from compiler_service.store.sources import UploadAnnouncement
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
-from compiler_service.worker.turns import Turns
+from compiler_service.worker.turns import WorkerTurns
 from shared_ir.digest import sha256_hex
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
@@ -30,10 +30,10 @@ class Platform:
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
         self._tasks: deque[tuple[JobStage, str, int]] = deque()
-        settings = Settings(home=home, redis_url=url)
+        settings = CompilerSettings(home=home, redis_url=url)
         self.parts = make_parts(settings, ToyCompiler(), self, STAGE_COMMAND)
         self.worker = make_stage_worker(self.parts, settings, threading.Event())
-        self.turns = Turns(self.parts.service, self.worker)
+        self.turns = WorkerTurns(self.parts.service, self.worker)
 
     @property
     def store(self) -> Path:
@@ -45,10 +45,10 @@ class Platform:
     def waiting(self, kinds: Collection[str]) -> Mapping[Addressed, Sequence[Member]]:
         return {(name, ""): [own[1:] for own in self._tasks if LINES[own[0]] == name] for name in LINES.values()}
 
-    def upload(self, model: Any) -> Source:
+    def upload(self, model: Any) -> UploadedModel:
         data = json.dumps(model).encode()
-        self.parts.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
-        return Source(sha256_hex(data))
+        self.parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
+        return UploadedModel(sha256_hex(data))
 
     def compile(self, name: str, model: Any, between: Between = lambda stage: None, **submission: Any) -> JobRecord:
         job = self.submit(name, model, **submission)
@@ -67,5 +67,5 @@ class Platform:
 
     def key(self, model: Any) -> str:
         target = ToyCompiler().resolve_target("x86-64-v3")
-        source = Source(sha256_hex(json.dumps(model).encode()))
+        source = UploadedModel(sha256_hex(json.dumps(model).encode()))
         return ToyCompiler().artifact_key(source, target, ToyCompiler().normalise_options({}), b"")

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.catalogue import NamedTarget, OptionDescription
-from compiler_service.jobs.records import Source
+from compiler_service.jobs.records import UploadedModel
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, Target, resolve_target
 from tests.services.toy_stages import VERSION, toy_key
@@ -48,7 +48,7 @@ class ToyCompiler:
                 )
         return {"opt_level": 3, "tune": False} | dict(options)
 
-    def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:
+    def artifact_key(self, source: UploadedModel, target: Target, options: Mapping[str, Any], records: bytes) -> str:
         return toy_key(source.digest, target, options, records)
 
     def options(self) -> Sequence[OptionDescription]:

@@ -27,7 +27,7 @@ from typing import Any
 
 from compiler_service.compiler.reproducer import pass_fault
 from compiler_service.stages.process import ARTIFACT, Progress, SourceFiles, main
-from shared_ir.artifact.value import Artifact, artifact_key
+from shared_ir.artifact.value import CompiledArtifact, artifact_key
 from shared_ir.digest import sha256_hex, source_digest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
@@ -64,7 +64,7 @@ class ToyStages:
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
-    ) -> Artifact:
+    ) -> CompiledArtifact:
         model = _read(source)
         print("building", model.get("name"))
         steps = model.get("steps", 2)

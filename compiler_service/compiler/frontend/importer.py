@@ -29,7 +29,7 @@ from compiler_service.compiler.frontend.importing.handler import Handler
 from compiler_service.compiler.frontend.importing.inference import tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode, domain_name
 from compiler_service.compiler.frontend.importing.objects import declared_type, is_object
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame, SequenceBinding, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, GraphDraft, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.limits import exceeded
 from compiler_service.compiler.frontend.reading.order import describe, in_order
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
@@ -78,13 +78,13 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
 
 @dataclass
 class GraphImporter:
-    """Imports nodes into a :class:`Draft`, binding names in a :class:`Frame`."""
+    """Imports nodes into a :class:`GraphDraft`, binding names in a :class:`Frame`."""
 
     context: Context
 
     # -- graphs
 
-    def contents(self, proto: onnx.GraphProto, frame: Frame, draft: Draft, given: Container[str] = ()) -> None:
+    def contents(self, proto: onnx.GraphProto, frame: Frame, draft: GraphDraft, given: Container[str] = ()) -> None:
         """Initializers and nodes of a graph; those ``given`` are bound already."""
         declared = [i for i in (*proto.value_info, *proto.output) if i.type.tensor_type.HasField("shape")]
         frame.ranks |= {i.name: len(i.type.tensor_type.shape.dim) for i in declared}
@@ -112,7 +112,7 @@ class GraphImporter:
         inside = self._nested_frame(frame)
         if types:
             inside.counters = None if number is None or frame.counters is None else (*frame.counters, number)
-        draft = Draft()
+        draft = GraphDraft()
         inputs = []
         for info, type in zip(proto.input, types, strict=True):
             binding: Binding = Special.UNKNOWN if type is None else self.context.value(info.name, type)
@@ -125,13 +125,13 @@ class GraphImporter:
         graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(draft.nodes), draft.constants)
         return graph, outputs
 
-    def output(self, info: onnx.ValueInfoProto, frame: Frame, draft: Draft) -> Binding:
+    def output(self, info: onnx.ValueInfoProto, frame: Frame, draft: GraphDraft) -> Binding:
         """What an output of a graph is bound to; sequences and optionals become objects of the run."""
         nodes = Nodes(SourceNode("Identity", (info.name,), (info.name,), name=info.name), draft, self.context)
         return ObjectNodes(nodes).value(frame.lookup(info.name), declared_type(info.type, info.name))
 
     def inline(
-        self, proto: onnx.GraphProto, frame: Frame, draft: Draft, inputs: tuple[Binding, ...] = ()
+        self, proto: onnx.GraphProto, frame: Frame, draft: GraphDraft, inputs: tuple[Binding, ...] = ()
     ) -> tuple[Binding, ...]:
         """The nodes of a nested graph put where it stands; what its outputs are bound to."""
         inside = self._nested_frame(frame)
@@ -147,11 +147,11 @@ class GraphImporter:
 
     # -- nodes
 
-    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, draft: Draft) -> None:
+    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, draft: GraphDraft) -> None:
         for proto in in_order(protos, frame.is_defined):
             self.node(proto, frame, draft)
 
-    def node(self, proto: onnx.NodeProto, frame: Frame, draft: Draft) -> None:
+    def node(self, proto: onnx.NodeProto, frame: Frame, draft: GraphDraft) -> None:
         """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
         self.context.budget.spend_node(len(proto.input))
         domain = domain_name(proto.domain)
@@ -172,7 +172,7 @@ class GraphImporter:
         for output in filter(None, node.outputs):
             frame.bindings[output] = Special.UNKNOWN
 
-    def translate(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
+    def translate(self, node: SourceNode, frame: Frame, draft: GraphDraft) -> None:
         """A node as it stands in the model: a function call, a constant, or an operator in some older form."""
         function = call_of_local(node, self.context.functions)
         if function is not None:
@@ -204,7 +204,7 @@ class GraphImporter:
         for adapted in adapt(node, operands):
             self.newest(adapted, frame, draft)
 
-    def newest(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
+    def newest(self, node: SourceNode, frame: Frame, draft: GraphDraft) -> None:
         """A node of the standard domain in its newest form."""
         if not node.domain:
             node = node.with_(opset=NEWEST_OPSET)
@@ -214,7 +214,7 @@ class GraphImporter:
             check_shapes(node, frame, draft)
         self._handled(node, frame, draft)
 
-    def _handled(self, node: SourceNode, frame: Frame, draft: Draft, known: bool = True) -> None:
+    def _handled(self, node: SourceNode, frame: Frame, draft: GraphDraft, known: bool = True) -> None:
         """By the handler of the operator, where it is ``known`` to be what its name says; else a node of the IR."""
         handler = HANDLERS.get(node.qualified) if known else None
         if handler is not None:
@@ -222,7 +222,7 @@ class GraphImporter:
         else:
             self.operator(node, frame, draft)
 
-    def operator(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
+    def operator(self, node: SourceNode, frame: Frame, draft: GraphDraft) -> None:
         """A node of the IR: its operator must be in the inventory, or have a definition by other operators."""
         context = self.context
         if node.qualified not in context.inference.operators:
@@ -244,7 +244,7 @@ class GraphImporter:
         emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
         append_checked(draft, emitted, conditions, node, own)
 
-    def by_definition(self, node: SourceNode, frame: Frame, draft: Draft) -> None:
+    def by_definition(self, node: SourceNode, frame: Frame, draft: GraphDraft) -> None:
         """Expand an operator that the standard defines by others.
 
         Raises:
@@ -264,7 +264,7 @@ class GraphImporter:
             raise unsupported(node)
         self.bind_unknown(node, frame)
 
-    def call(self, node: SourceNode, call: FunctionCall, frame: Frame, draft: Draft) -> None:
+    def call(self, node: SourceNode, call: FunctionCall, frame: Frame, draft: GraphDraft) -> None:
         """Inline a function."""
         if call.key in frame.calls:
             raise IngotError(

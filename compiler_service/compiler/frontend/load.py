@@ -21,7 +21,7 @@ from compiler_service.compiler.frontend.importing.scope import Binding, Frame, S
 from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.defaults import overridable
 from compiler_service.compiler.frontend.reading.external_data import ExternalData
-from compiler_service.compiler.frontend.reading.limits import Budget, exceeded
+from compiler_service.compiler.frontend.reading.limits import ImportBudget, exceeded
 from compiler_service.compiler.frontend.reading.source import ModelSource, parse_model
 from compiler_service.compiler.frontend.reading.tensors import dtype_of
 from compiler_service.compiler.frontend.standard.functions import functions_of
@@ -30,7 +30,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim, dim_symbols
 from shared_ir.graph.ir import Graph, Module, Value
 from shared_ir.graph.verify import verify_module
-from shared_ir.types import Kind, TensorType
+from shared_ir.types import TensorType, ValueKind
 
 _METADATA_CHARACTERS = 4096
 
@@ -97,7 +97,7 @@ def _imported(
     context = Context(
         inference,
         problems,
-        Budget(limits),
+        ImportBudget(limits),
         ExternalData(source.blobs, source.folder, limits, data),
         functions_of(proto),
         KnownValues(),
@@ -160,7 +160,7 @@ def _check_defaults(defaults: Mapping[str, np.ndarray], inputs: Mapping[str, Val
 
 def _input(info: onnx.ValueInfoProto, options: ImportOptions, frame: Frame, context: Context) -> Value:
     own = declared_type(info.type, info.name)
-    if own is not None and own.kind is Kind.MAPS:
+    if own is not None and own.kind is ValueKind.MAPS:
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE,
             "an input of the model is a list of maps",

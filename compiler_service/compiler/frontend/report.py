@@ -19,7 +19,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource, parse
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dims_text
 from shared_ir.graph.ir import Module, Value
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class Obstacle:
 
 
 @dataclass(frozen=True)
-class CheckReport:
+class ObstacleReport:
     """What a check found.
 
     Attributes:
@@ -117,7 +117,9 @@ class CheckReport:
         }
 
 
-def check_model(source: ModelSource | bytes | str | Path, options: ImportOptions, inference: Inference) -> CheckReport:
+def check_model(
+    source: ModelSource | bytes | str | Path, options: ImportOptions, inference: Inference
+) -> ObstacleReport:
     """Import ``source`` as far as it goes and list everything that is in the way.
 
     After a node that cannot be imported its outputs are unknown; nodes that read them are checked only as far as that
@@ -141,7 +143,7 @@ def check_model(source: ModelSource | bytes | str | Path, options: ImportOptions
         if module is not None:
             inputs = {n: _type(module, n, v) for n, v in zip(module.input_names, module.graph.inputs, strict=True)}
             outputs = {n: _type(module, n, v) for n, v in zip(module.output_names, module.graph.outputs, strict=True)}
-    return CheckReport(
+    return ObstacleReport(
         obstacles=tuple(Obstacle.of(error, node) for error, node in problems.found) + rest,
         opsets={domain_name(o.domain) or "ai.onnx": o.version for o in proto.opset_import},
         operators=dict(sorted(_count_operators(proto).items())),
@@ -155,7 +157,7 @@ def _type(module: Module, name: str, value: Value) -> str:
     own = module.objects.get(name)
     if own is None:
         return str(value.type)
-    return f"{own.dtype}[{dims_text(value.shape)}]" if own.kind is Kind.TENSOR else f"{own.kind}({own.dtype})"
+    return f"{own.dtype}[{dims_text(value.shape)}]" if own.kind is ValueKind.TENSOR else f"{own.kind}({own.dtype})"
 
 
 def _count_operators(proto: onnx.ModelProto) -> Counter[str]:

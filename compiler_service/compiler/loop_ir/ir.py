@@ -43,7 +43,7 @@ from shared_ir.expr import Const, Expr, Var
 from shared_ir.expr.dim import Dim
 
 
-class Scope(enum.StrEnum):
+class BufferScope(enum.StrEnum):
     """Where a buffer lives."""
 
     ARGUMENT = "argument"  # memory of the caller
@@ -70,7 +70,7 @@ class Buffer:
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
-    scope: Scope = Scope.ARGUMENT
+    scope: BufferScope = BufferScope.ARGUMENT
     prefetch: int = 0
     strides: Strides | None = None
 

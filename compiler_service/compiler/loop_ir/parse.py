@@ -15,6 +15,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Allocate,
     Block,
     Buffer,
+    BufferScope,
     Checkpoint,
     For,
     ForKind,
@@ -22,7 +23,6 @@ from compiler_service.compiler.loop_ir.ir import (
     If,
     Let,
     Prefetch,
-    Scope,
     Statement,
     Store,
     VectorVar,
@@ -168,12 +168,12 @@ class _Parser:
             if line.match(re.compile(r"[^\W\d]\w*\s*:\s*int64\s*(?=[,;)])")):
                 continue
             line.position = start
-            buffers.append(self.declaration(line, Scope.ARGUMENT))
+            buffers.append(self.declaration(line, BufferScope.ARGUMENT))
             outputs.update(buffers[-1:] if is_output else ())
         line.end()
         return tuple(buffers), frozenset(outputs)
 
-    def declaration(self, line: LineParser, scope: Scope) -> Buffer:
+    def declaration(self, line: LineParser, scope: BufferScope) -> Buffer:
         """``x: float32[n, 32] by [64, 1] prefetch 1024``"""
         name = line.name("the name of a buffer")
         if name in self.names:
@@ -217,7 +217,7 @@ class _Parser:
             return self.let(line, found[1])
         found = line.match(_ALLOCATE)
         if found is not None:
-            buffer = self.declaration(line, Scope(found[1]))
+            buffer = self.declaration(line, BufferScope(found[1]))
             line.end()
             return _Binding(buffer=buffer)
         if line.match(re.compile(r"scope\s*:$")):

@@ -11,6 +11,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     Checkpoint,
     For,
     ForKind,
@@ -19,7 +20,6 @@ from compiler_service.compiler.loop_ir.ir import (
     Let,
     Prefetch,
     Ramp,
-    Scope,
     Shuffle,
     Statement,
     Store,
@@ -77,7 +77,7 @@ class _Verifier:
         for symbol in self.function.symbols:
             self.bind(symbol, DType.INT64)
         for buffer in self.function.buffers:
-            if buffer.scope is not Scope.ARGUMENT:
+            if buffer.scope is not BufferScope.ARGUMENT:
                 self.fault(f"argument {buffer.name} has scope {buffer.scope}")
             if buffer in self.buffers:
                 self.fault(f"argument {buffer.name} is listed twice")
@@ -160,7 +160,7 @@ class _Verifier:
 
     def allocate(self, allocate: Allocate) -> None:
         buffer = allocate.buffer
-        if buffer.scope is Scope.ARGUMENT:
+        if buffer.scope is BufferScope.ARGUMENT:
             self.fault(f"{buffer.name} is allocated", "scope scratch or stack", buffer.scope)
         if buffer.strides is not None:
             self.fault(f"the {buffer.scope} buffer {buffer.name} has strides", "no gaps", buffer.strides)

@@ -16,7 +16,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import Call, Plan, walk_steps
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 _SIGNAL = re.compile(r"uncaught target signal (\d+)")
 _ILLEGAL_INSTRUCTION = 4
@@ -123,5 +123,5 @@ class EmulatedArtifact:
 def cannot_be_emulated(plan: Plan) -> bool:
     """Whether the model needs the runtime service beside its code: for strings, sequences and optionals."""
     values = (*plan.inputs, *plan.outputs)
-    odd = any(s.kind is not Kind.TENSOR or s.dtype is DType.STRING for s in values)
+    odd = any(s.kind is not ValueKind.TENSOR or s.dtype is DType.STRING for s in values)
     return odd or any(isinstance(step, Call) for step in walk_steps(plan.steps))

@@ -29,13 +29,13 @@ from compiler_service.compiler.reference.emulated import EmulatedArtifact, NotRu
 from compiler_service.compiler.reference.precision import TOLERANCE, tolerance_of
 from shared_ir.arrays import storage_dtype
 from shared_ir.artifact.exchange import write_artifact
-from shared_ir.artifact.value import Artifact, Manifest
+from shared_ir.artifact.value import CompiledArtifact, Manifest
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, evaluate
 from shared_ir.machine.target import architecture_of, derive
 from shared_ir.plan.program import Call, Plan, TensorSpec, walk_steps
-from shared_ir.types import Kind
+from shared_ir.types import ValueKind
 
 Arrays = Sequence[np.ndarray]
 Oracle = Callable[[Arrays], Arrays]
@@ -81,7 +81,7 @@ class Means:
 
 
 def verify(
-    artifact: Artifact,
+    artifact: CompiledArtifact,
     source: ModelSource,
     interpret: Callable[[], Oracle],
     means: Means,
@@ -103,7 +103,7 @@ def verify(
 
 
 def _verify(
-    artifact: Artifact, source: ModelSource, interpret: Callable[[], Oracle], means: Means, written: Path | None
+    artifact: CompiledArtifact, source: ModelSource, interpret: Callable[[], Oracle], means: Means, written: Path | None
 ) -> dict[str, Any]:
     plan, emulator = artifact.plan, _emulator_for(artifact.manifest)
     _require_comparable(artifact, emulator)
@@ -188,14 +188,14 @@ def _reference(source: ModelSource) -> tuple[str, Oracle]:
     )
 
 
-def _require_comparable(artifact: Artifact, emulator: Emulator | None) -> None:
+def _require_comparable(artifact: CompiledArtifact, emulator: Emulator | None) -> None:
     """Raises NotRunError for what has no answers that are the same each time, or cannot be given seeded values."""
     if artifact.report.get("random"):
         raise NotRunError("the model draws random numbers: no other generator draws the same")
-    odd = next((s.name for s in artifact.plan.inputs if s.kind is not Kind.TENSOR), "")
+    odd = next((s.name for s in artifact.plan.inputs if s.kind is not ValueKind.TENSOR), "")
     if odd:
         raise NotRunError(f"{odd} is a sequence or optional, for which there are no seeded values")
-    if all(s.kind is not Kind.TENSOR for s in artifact.plan.outputs):
+    if all(s.kind is not ValueKind.TENSOR for s in artifact.plan.outputs):
         raise NotRunError("no output is a tensor")
     if emulator is not None and cannot_be_emulated(artifact.plan):
         raise NotRunError("strings, sequences and optionals need the runtime service, which is not emulated")
@@ -218,7 +218,9 @@ def _emulator_for(manifest: Manifest) -> Emulator | None:
     return found
 
 
-def _way_to_run(directory: Path, written: Path, artifact: Artifact, emulator: Emulator | None, means: Means) -> Run:
+def _way_to_run(
+    directory: Path, written: Path, artifact: CompiledArtifact, emulator: Emulator | None, means: Means
+) -> Run:
     """NOTE: how long an emulator takes says nothing of the machine that it emulates, and is not reported."""
     if emulator is None:
         return lambda inputs: _run(directory, written, inputs, means.runner)
@@ -345,7 +347,7 @@ def compare(plan: Plan, outputs: Arrays, expected: Arrays, tolerance: float = TO
 
     Raises NUMERIC_MISMATCH for the first output that is off by more than ``tolerance``, relative to its largest element.
     """
-    tensors = [(s, e) for s, e in zip(plan.outputs, expected, strict=True) if s.kind is Kind.TENSOR]
+    tensors = [(s, e) for s, e in zip(plan.outputs, expected, strict=True) if s.kind is ValueKind.TENSOR]
     return tuple(_compare(s, o, e, tolerance) for (s, e), o in zip(tensors, outputs, strict=True))
 
 

@@ -20,10 +20,12 @@ from compiler_service.compiler.version import compiler_version
 from shared_ir.expr.dim import evaluate, evaluate_alike, product
 from shared_ir.machine.target import Target
 
-_EXTENT_OF_UNKNOWN_BATCH = 1
-_EXTENT_IF_UNKNOWN = 64
-"""Stands for a symbolic extent that is not the first of an input."""
-_LARGEST = 2**63 - 1
+_MEASURED_BATCH = 1
+"""Elements along a symbolic first axis of an input, while a kernel is measured."""
+_MEASURED_EXTENT = 64
+"""Elements along any other symbolic axis, while a kernel is measured."""
+_MOST_FLOPS = 2**63 - 1
+"""What too many to count are taken for."""
 _FEWEST_FLOPS = 2e6
 """Lighter kernels are not worth a measurement."""
 
@@ -78,8 +80,8 @@ def _by_weight(kernels: Sequence[Kernel], launches: Sequence[KernelDefinition]) 
 
 
 def _flops(definition: KernelDefinition) -> int:
-    found = evaluate_alike(definition.flops, _EXTENT_IF_UNKNOWN)
-    return _LARGEST if found is None else found
+    found = evaluate_alike(definition.flops, _MEASURED_EXTENT)
+    return _MOST_FLOPS if found is None else found
 
 
 def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:
@@ -122,4 +124,4 @@ def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTim
 def _sizes(definition: KernelDefinition, function: Function) -> Mapping[str, int]:
     """Values for the parameters: one row of the batch, and a guess for everything else that is not known."""
     first = {str(a.shape[0]) for a in definition.arguments if a.rank > 1}
-    return {s.name: _EXTENT_OF_UNKNOWN_BATCH if s.name in first else _EXTENT_IF_UNKNOWN for s in function.symbols}
+    return {s.name: _MEASURED_BATCH if s.name in first else _MEASURED_EXTENT for s in function.symbols}

@@ -24,7 +24,7 @@ _FOLDER = "logs"
 
 
 @dataclass(frozen=True)
-class Line:
+class LogEntry:
     """``sequence`` is its place; ``target`` is empty for what is about the whole job, ``time`` in seconds since the epoch."""
 
     sequence: str
@@ -51,7 +51,7 @@ class LogStream:
         pipe.expire(_stream(job), self._keep)
         pipe.execute()
 
-    def lines(self, job: str) -> Sequence[Line]:
+    def lines(self, job: str) -> Sequence[LogEntry]:
         return [_line(sequence, fields) for sequence, fields in self._redis.xrange(_stream(job))]
 
 
@@ -68,7 +68,7 @@ class Logs:
         if lines:
             self._store.put(_path(job), "\n".join(json.dumps(asdict(line)) for line in lines).encode())
 
-    def page(self, job: str, size: int, token: str = "", stage: str = "", target: str = "") -> Page[Line]:
+    def page(self, job: str, size: int, token: str = "", stage: str = "", target: str = "") -> Page[LogEntry]:
         """The oldest lines first; of one stage and one target alone, where they are given.
 
         Raises:
@@ -98,10 +98,10 @@ class Logs:
             if info.modified < before:
                 self._store.delete(info.key)
 
-    def _kept(self, job: str) -> Sequence[Line]:
+    def _kept(self, job: str) -> Sequence[LogEntry]:
         try:
             text = self._store.get(_path(job), _LARGEST)
-            return [Line(**json.loads(line)) for line in text.splitlines()]
+            return [LogEntry(**json.loads(line)) for line in text.splitlines()]
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
@@ -110,9 +110,9 @@ class Logs:
         return ()
 
 
-def _line(sequence: str, fields: dict[str, str]) -> Line:
+def _line(sequence: str, fields: dict[str, str]) -> LogEntry:
     own = {name: fields.get(name, "") for name in ("target", "stage", "level", "text")}
-    return Line(sequence, int(sequence.split("-")[0]) / 1000, **own)
+    return LogEntry(sequence, int(sequence.split("-")[0]) / 1000, **own)
 
 
 def _place(sequence: str) -> tuple[int, ...]:

@@ -9,7 +9,7 @@ from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.names import done_key, job_key
 from compiler_service.jobs.records import JobRecord
 from compiler_service.jobs.store import JobStore
-from shared_ir.registry.pages import Page, Room, read_token, write_token
+from shared_ir.registry.pages import Page, PageRoom, read_token, write_token
 
 _ANY = JobFilter()
 _MOST_LOOKED_AT = 1000
@@ -36,7 +36,7 @@ class JobPages:
             IngotError: INVALID_ARGUMENT, the token is none of this list.
         """
         last = read_token(token, chosen, int, 0)
-        room = Room(size, weigh)
+        room = PageRoom(size, weigh)
         looked_at = 0
         for some in self._lists.newest(chosen, last, min(size + 1, 100)):
             loaded = {record.id: record for record in self._store.load([id for _, id in some if id])}

@@ -14,7 +14,7 @@ from typing import Any
 from compiler_service.jobs.neighbours import Member, Queue
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage
 from compiler_service.jobs.store import JobStore
-from compiler_service.jobs.waiting.line import LINES, Line, Waiting, place
+from compiler_service.jobs.waiting.line import LINES, Waiting, WaitingLine, place
 from compiler_service.jobs.waiting.machines import Machines
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.machine import Machine
@@ -29,7 +29,7 @@ class Dispatch:
     def __init__(self, store: JobStore, queue: Queue) -> None:
         self._store = store
         self._queue = queue
-        self.line = Line(store.redis)
+        self.line = WaitingLine(store.redis)
         self.machines = Machines(store.redis)
 
     def send(self, record: JobRecord, number: int, stage: JobStage) -> None:

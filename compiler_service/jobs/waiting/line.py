@@ -144,7 +144,7 @@ return member
 """
 
 
-class Line:
+class WaitingLine:
     """Those of one installation, which stand in three lines by stage."""
 
     def __init__(self, redis: Redis) -> None:

@@ -11,7 +11,7 @@ import grpc
 
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
-from shared_ir.service_kit.access.principal import Scope
+from shared_ir.service_kit.access.principal import TokenScope
 from shared_ir.service_kit.handler import refusing
 from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.status import grpc_status
@@ -21,7 +21,7 @@ _LOG = logging.getLogger("ingot.access")
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 """Health checks come from probes, which have no token."""
 
-ScopesOf = Callable[[str], Collection[Scope]]
+ScopesOf = Callable[[str], Collection[TokenScope]]
 """From the full name of a method to what a caller of it needs."""
 
 

@@ -11,7 +11,7 @@ from shared_ir.errors import ErrorCode, IngotError
 _NAMESPACE = re.compile(r"(?=.{1,32}$)[a-z0-9]+(?:-[a-z0-9]+)*")
 
 
-class Scope(enum.StrEnum):
+class TokenScope(enum.StrEnum):
     """What a token may be good for."""
 
     READ = "read"
@@ -22,7 +22,7 @@ class Scope(enum.StrEnum):
     DELETE = "delete"
 
 
-EVERY_SCOPE = frozenset(Scope)
+EVERY_SCOPE = frozenset(TokenScope)
 
 
 @dataclass(frozen=True)
@@ -51,10 +51,10 @@ class Principal:
 
     user: str = ""
     namespace: str = ""
-    scopes: frozenset[Scope] = EVERY_SCOPE
+    scopes: frozenset[TokenScope] = EVERY_SCOPE
     quota: Quota = Quota()
 
-    def require(self, *scopes: Scope) -> None:
+    def require(self, *scopes: TokenScope) -> None:
         """Raises IngotError PERMISSION_DENIED, naming the scopes that are missing."""
         missing = [scope.value for scope in scopes if scope not in self.scopes]
         if missing:

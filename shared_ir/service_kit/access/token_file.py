@@ -23,7 +23,7 @@ from typing import Any, Self
 
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.access.principal import Principal, Quota, Scope, check_namespace
+from shared_ir.service_kit.access.principal import Principal, Quota, TokenScope, check_namespace
 from shared_ir.storage.files import write_atomically
 
 FORMAT = 1
@@ -159,23 +159,23 @@ def check_id(user: str) -> str:
     return user
 
 
-def scopes_of(names: Sequence[str]) -> frozenset[Scope]:
+def scopes_of(names: Sequence[str]) -> frozenset[TokenScope]:
     """Raises IngotError INVALID_ARGUMENT, naming what is no scope."""
-    unknown = [str(name) for name in names if name not in list(Scope)]
+    unknown = [str(name) for name in names if name not in list(TokenScope)]
     if unknown or not names:
         received = ", ".join(unknown) or "none"
-        message, expected = "a token needs scopes that exist", ", ".join(Scope)
+        message, expected = "a token needs scopes that exist", ", ".join(TokenScope)
         raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="scopes", expected=expected, received=received)
-    return frozenset(map(Scope, names))
+    return frozenset(map(TokenScope, names))
 
 
 def _grant(entry: Mapping[str, Any], quotas: Mapping[str, Quota]) -> Grant:
     namespace = check_namespace(entry["namespace"]) if entry.get("namespace") else ""
     if not _SHA256.fullmatch(entry["sha256"]):
         raise ValueError(f"the sha256 of token {entry['id']!r} is none")
-    known = [name for name in entry["scopes"] if name in list(Scope)]  # a later release may have more
+    known = [name for name in entry["scopes"] if name in list(TokenScope)]  # a later release may have more
     principal = Principal(
-        check_id(entry["id"]), namespace, frozenset(map(Scope, known)), quotas.get(namespace, Quota())
+        check_id(entry["id"]), namespace, frozenset(map(TokenScope, known)), quotas.get(namespace, Quota())
     )
     expires = datetime.fromisoformat(entry["expires"]).timestamp() if entry.get("expires") else 0.0
     return Grant(principal, entry["sha256"], expires)

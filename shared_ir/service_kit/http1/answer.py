@@ -9,7 +9,7 @@ from http import HTTPStatus
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.http1.arriving import Whole
 from shared_ir.service_kit.http1.body import coding_of, unpacked
-from shared_ir.service_kit.http1.head import Head, HttpRefusal
+from shared_ir.service_kit.http1.head import Http1Head, HttpRefusal
 from shared_ir.service_kit.http_message import Admission, Application, HttpRequest, HttpResponse
 from shared_ir.service_kit.room import Guest
 from shared_ir.service_kit.status import http_status, internal
@@ -71,7 +71,7 @@ def _told(failure: HttpRefusal | IngotError) -> tuple[IngotError, HTTPStatus]:
     return (failure.error, failure.status) if isinstance(failure, HttpRefusal) else (failure, http_status(failure))
 
 
-def start_of(response: HttpResponse, length: int, head: Head | None, keeps: bool) -> bytes:
+def start_of(response: HttpResponse, length: int, head: Http1Head | None, keeps: bool) -> bytes:
     """The first lines of an answer of ``length`` bytes to the request of ``head``, behind which the connection is closed or ``keeps``."""
     text = _STARTS[response.status]
     for name, value in response.headers.items():

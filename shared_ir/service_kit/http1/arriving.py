@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.http1.body import coding_of, declared_length, has_body, read_body
-from shared_ir.service_kit.http1.head import Head, read_head
-from shared_ir.service_kit.http1.source import Need, Reading, Source
+from shared_ir.service_kit.http1.head import Http1Head, read_head
+from shared_ir.service_kit.http1.source import ByteSource, Need, Reading
 from shared_ir.service_kit.http_message import Admission, Application, HttpRequest, HttpResponse
 from shared_ir.service_kit.room import Guest, no_room
 from shared_ir.service_kit.waiting import WouldWait
@@ -23,7 +23,7 @@ _MOST_KNOWN = 4096
 class Whole(NamedTuple):
     """A request that has come; a refused one has an answer, and no body."""
 
-    head: Head
+    head: Http1Head
     admission: Admission | None
     body: Body
     answer: HttpResponse | None
@@ -31,10 +31,10 @@ class Whole(NamedTuple):
     """Whether another one may follow it."""
 
 
-class Arriving:
+class ArrivingRequests:
     def __init__(self, application: Application, guest: Guest, peer: str) -> None:
-        self.source = Source()
-        self.head: Head | None = None
+        self.source = ByteSource()
+        self.head: Http1Head | None = None
         self.admitted: HttpRequest | None = None
         """What was admitted, until its body is there."""
         self.expects_continue = False
@@ -42,7 +42,7 @@ class Arriving:
         self._application = application
         self._guest = guest
         self._peer = peer
-        self._known: tuple[bytes, Head] | None = None
+        self._known: tuple[bytes, Http1Head] | None = None
         self._reading: Reading[Whole | None] | None = None
         self._short_since: float | None = None
 
@@ -103,14 +103,14 @@ class Arriving:
         self.expects_continue = False
         return Whole(head, admission, body, None, head.keeps)
 
-    def _new_head(self) -> Reading[Head | None]:
+    def _new_head(self) -> Reading[Http1Head | None]:
         text = self.source.until(b"\r\n\r\n")
         head = yield from read_head(self.source)
         is_text = text is not None and len(text) <= _MOST_KNOWN and not text.startswith(b"\r\n")
         self._known = (text, head) if text is not None and is_text and head is not None else None
         return head
 
-    def _known_head(self) -> Head | None:
+    def _known_head(self) -> Http1Head | None:
         """The next head, where it is that of the request before."""
         if self._known is None:
             return None

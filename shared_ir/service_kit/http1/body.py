@@ -10,8 +10,8 @@ from typing import Protocol
 import numpy
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http1.head import FIELD, Head, HttpRefusal
-from shared_ir.service_kit.http1.source import Need, Reading, Source
+from shared_ir.service_kit.http1.head import FIELD, Http1Head, HttpRefusal
+from shared_ir.service_kit.http1.source import ByteSource, Need, Reading
 
 _LEAST_STEP, _MOST_STEP = 1 << 16, 1 << 20
 _MOST_FRAMING = 64 * 1024
@@ -39,11 +39,11 @@ class Unpacker(Protocol):
     def give(self, count: int, /) -> None: ...
 
 
-def has_body(head: Head) -> bool:
+def has_body(head: Http1Head) -> bool:
     return "transfer-encoding" in head.fields or head.fields.get("content-length", "0") != "0"
 
 
-def declared_length(head: Head, limit: int) -> int | None:
+def declared_length(head: Http1Head, limit: int) -> int | None:
     """How long the body says it is; ``None`` for one in chunks.
 
     Raises:
@@ -60,7 +60,7 @@ def declared_length(head: Head, limit: int) -> int | None:
     return None
 
 
-def coding_of(head: Head) -> str:
+def coding_of(head: Http1Head) -> str:
     """How the body is packed: ``identity``, ``gzip`` or ``deflate``; raises HttpRefusal for others."""
     coding = head.fields.get("content-encoding", "identity").lower()
     if coding not in ("identity", "gzip", "deflate"):
@@ -69,7 +69,7 @@ def coding_of(head: Head) -> str:
 
 
 def read_body(
-    source: Source, length: int | None, limit: int, holder: Holder
+    source: ByteSource, length: int | None, limit: int, holder: Holder
 ) -> Reading[bytes | bytearray | memoryview]:
     """The body of a request as it comes, of ``length`` bytes, or in chunks of at most ``limit`` bytes together. ``holder`` has its bytes.
 
@@ -100,7 +100,7 @@ def _counted(holder: Holder, count: int) -> Reading[None]:
         yield Need.ROOM
 
 
-def _read_exactly(source: Source, length: int, holder: Holder) -> Reading[memoryview]:
+def _read_exactly(source: ByteSource, length: int, holder: Holder) -> Reading[memoryview]:
     # NOTE: memory of such an array becomes real where it is written, so that a declared length alone takes none.
     view = memoryview(numpy.empty(length, numpy.uint8))  # type: ignore[arg-type]  # arrays are buffers
     filled = 0
@@ -117,7 +117,7 @@ def _step(filled: int, left: int) -> int:
     return min(left, _MOST_STEP, max(filled, _LEAST_STEP))
 
 
-def _read_chunks(source: Source, limit: int, holder: Holder) -> Reading[bytearray]:
+def _read_chunks(source: ByteSource, limit: int, holder: Holder) -> Reading[bytearray]:
     body = bytearray()
     counted = framing = chunks = 0
     while True:
@@ -146,7 +146,7 @@ def _read_chunks(source: Source, limit: int, holder: Holder) -> Reading[bytearra
     return body
 
 
-def _skip_trailer(source: Source) -> Reading[None]:
+def _skip_trailer(source: ByteSource) -> Reading[None]:
     length = 0
     while line := (yield from _line(source)):
         length += len(line)
@@ -156,7 +156,7 @@ def _skip_trailer(source: Source) -> Reading[None]:
             raise _bad("a trailer field is malformed", "lines of `name: value`")
 
 
-def _chunk_size(source: Source) -> Reading[tuple[int, int]]:
+def _chunk_size(source: ByteSource) -> Reading[tuple[int, int]]:
     """Of the next chunk, and how many bytes say so; extensions are not understood."""
     line = yield from _line(source)
     digits = line[: len(line) - len(line.lstrip(b"0123456789abcdefABCDEF"))]
@@ -165,7 +165,7 @@ def _chunk_size(source: Source) -> Reading[tuple[int, int]]:
     return int(digits, 16), len(line)
 
 
-def _append(source: Source, body: bytearray, count: int) -> Reading[None]:
+def _append(source: ByteSource, body: bytearray, count: int) -> Reading[None]:
     while count:
         piece = source.take(count)
         if not piece:
@@ -176,12 +176,12 @@ def _append(source: Source, body: bytearray, count: int) -> Reading[None]:
         count -= len(piece)
 
 
-def _fill(source: Source, view: memoryview) -> Reading[None]:
+def _fill(source: ByteSource, view: memoryview) -> Reading[None]:
     if not (yield from source.read_into(view)):
         raise _cut_off()
 
 
-def _line(source: Source) -> Reading[bytes]:
+def _line(source: ByteSource) -> Reading[bytes]:
     line = yield from source.line(_MOST_LINE_BYTES)
     if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
         raise _bad("malformed chunked body", "lines that end with CR LF")

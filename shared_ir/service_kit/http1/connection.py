@@ -13,13 +13,13 @@ from typing import Any, Protocol
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.event_loop import EventLoop, Greeting
 from shared_ir.service_kit.http1.answer import answered, is_quick, start_of
-from shared_ir.service_kit.http1.arriving import Arriving, Whole
+from shared_ir.service_kit.http1.arriving import ArrivingRequests, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
 from shared_ir.service_kit.http1.limits import HttpLimits
-from shared_ir.service_kit.http1.phase import Phase, State
+from shared_ir.service_kit.http1.phase import ConnectionPhase, ConnectionState
 from shared_ir.service_kit.http1.source import Need
 from shared_ir.service_kit.http_message import Application, HttpResponse
-from shared_ir.service_kit.room import Guest, Room, peer_of
+from shared_ir.service_kit.room import Guest, RequestRoom, peer_of
 from shared_ir.service_kit.status import http_status, visible
 from shared_ir.service_kit.waiting import WouldWait
 
@@ -41,40 +41,40 @@ _NO_THREAD = IngotError(
 )
 
 
-class Owner(Protocol):
+class ConnectionOwner(Protocol):
     """The server of a connection."""
 
     application: Application
     limits: HttpLimits
-    room: Room
+    room: RequestRoom
     stopping: bool
     loop: EventLoop
     scratch: memoryview
     """What is read goes through it, of all connections, but for large bodies."""
 
-    def connected(self, connection: Connection, greeting: Greeting, /) -> bool:
+    def connected(self, connection: Http1Connection, greeting: Greeting, /) -> bool:
         """Whether there is room for it, perhaps at the cost of another one."""
 
-    def disconnected(self, connection: Connection, /) -> None: ...
+    def disconnected(self, connection: Http1Connection, /) -> None: ...
 
-    def compute(self, connection: Connection, whole: Whole, /) -> bool:
+    def compute(self, connection: Http1Connection, whole: Whole, /) -> bool:
         """Call ``computed`` in another thread, and then ``answered`` in this one; False where there is no thread any more."""
 
 
-class Connection(asyncio.BufferedProtocol):
+class Http1Connection(asyncio.BufferedProtocol):
     """``since`` is when ``phase`` began, on ``time.monotonic``."""
 
-    def __init__(self, server: Owner) -> None:
+    def __init__(self, server: ConnectionOwner) -> None:
         self.peer = ""
-        self.phase = Phase.IDLE
+        self.phase = ConnectionPhase.IDLE
         self.since = time.monotonic()
         self.evicted = False
         """It serves no other request."""
         self._server = server
-        self._state = State.READING
+        self._state = ConnectionState.READING
         self._transport: Any = None
         self._guest: Guest
-        self._arriving: Arriving
+        self._arriving: ArrivingRequests
         self._deadline = self.since + server.limits.head_timeout
         """Until when it may stay as it is; while a request is computed, that is for others to say."""
         self._outgoing: deque[memoryview] = deque()
@@ -85,7 +85,7 @@ class Connection(asyncio.BufferedProtocol):
 
     @property
     def busy(self) -> bool:
-        return self.phase is not Phase.IDLE
+        return self.phase is not ConnectionPhase.IDLE
 
     # ---- of the transport
 
@@ -93,13 +93,13 @@ class Connection(asyncio.BufferedProtocol):
         self._transport = greeting
         self.peer = peer_of(name[0] if isinstance(name, tuple) else "")
         self._guest = self._server.room.enter(self.peer, self.evict)
-        self._arriving = Arriving(self._server.application, self._guest, self.peer)
+        self._arriving = ArrivingRequests(self._server.application, self._guest, self.peer)
         return self._server.connected(self, greeting)
 
     def connection_made(self, transport: Any) -> None:
         self._transport = transport
         transport.set_write_buffer_limits(_PIECE_BYTES, 0)
-        self._enter(State.READING, Phase.IDLE, self._server.limits.idle_timeout)
+        self._enter(ConnectionState.READING, ConnectionPhase.IDLE, self._server.limits.idle_timeout)
         if self.evicted:
             transport.abort()
 
@@ -110,9 +110,9 @@ class Connection(asyncio.BufferedProtocol):
         source = self._arriving.source
         if source.target is not None:
             source.filled(count)
-        elif self._state not in (State.LEAVING, State.OVER):
+        elif self._state not in (ConnectionState.LEAVING, ConnectionState.OVER):
             source.feed(bytes(self._server.scratch[:count]))
-        if self._state is State.READING:
+        if self._state is ConnectionState.READING:
             self._go_on()
         elif len(source) > _MOST_AHEAD:
             self._pause()
@@ -120,15 +120,21 @@ class Connection(asyncio.BufferedProtocol):
     def eof_received(self) -> bool:
         """NOTE: a client that has closed its side is told why its request cannot be read; if it is computed already, it counts as gone."""
         self._arriving.source.has_ended = True
-        if self._state is State.LEAVING or (self.phase is Phase.IDLE and not self._arriving.has_begun):
+        if self._state is ConnectionState.LEAVING or (
+            self.phase is ConnectionPhase.IDLE and not self._arriving.has_begun
+        ):
             return False
-        if self._state is State.READING:
+        if self._state is ConnectionState.READING:
             self._go_on()
         return self._transport.get_extra_info("ssl_object") is None  # TLS has no half of a connection
 
     def connection_lost(self, error: Exception | None) -> None:
         """NOTE: what is computed holds what it holds until it is."""
-        is_first, is_ours, self._state = self._state is not State.OVER, self._state is State.OURS, State.OVER
+        is_first, is_ours, self._state = (
+            self._state is not ConnectionState.OVER,
+            self._state is ConnectionState.OURS,
+            ConnectionState.OVER,
+        )
         self._arriving.end()
         self._outgoing.clear()
         if is_first and not is_ours:
@@ -143,7 +149,7 @@ class Connection(asyncio.BufferedProtocol):
 
     def resume_writing(self) -> None:
         self._is_choked = False
-        if self._state is State.WRITING:
+        if self._state is ConnectionState.WRITING:
             self._write_on()
 
     # ---- for the server
@@ -151,12 +157,12 @@ class Connection(asyncio.BufferedProtocol):
     def evict(self) -> None:
         """End what waits for the client; from any thread."""
         self.evicted = True
-        self._server.loop.post(Connection._evicted, self)
+        self._server.loop.post(Http1Connection._evicted, self)
 
     def _evicted(self) -> None:
-        if self._state in (State.OURS, State.OVER):
+        if self._state in (ConnectionState.OURS, ConnectionState.OVER):
             return
-        if self.phase is Phase.IDLE or self._state is State.WRITING:
+        if self.phase is ConnectionPhase.IDLE or self._state is ConnectionState.WRITING:
             self.abort()
             return
         error = IngotError(
@@ -168,31 +174,31 @@ class Connection(asyncio.BufferedProtocol):
 
     def close_if_idle(self) -> None:
         """End a connection that waits for its next request; one that has just begun is still answered."""
-        if self._state is State.READING and not (self.busy or self._arriving.has_begun):
+        if self._state is ConnectionState.READING and not (self.busy or self._arriving.has_begun):
             self._leave(_LINGER_SECONDS)
             self._transport.close()
 
     def abort(self) -> None:
-        if self._state is not State.OURS:
+        if self._state is not ConnectionState.OURS:
             self._guest.give_part(self._guest.held)
         self._transport.abort()
 
     def fail(self) -> None:
         """There is no answer to its request: it was not computed, or cannot be sent."""
-        if self._state is State.OVER:
+        if self._state is ConnectionState.OVER:
             self._end()
             return
-        self._enter(State.WRITING, Phase.CLIENT, _LINGER_SECONDS)
+        self._enter(ConnectionState.WRITING, ConnectionPhase.CLIENT, _LINGER_SECONDS)
         self.abort()
 
     def look(self, now: float) -> None:
         """Let go of a client that takes too long."""
-        if now < self._deadline or self._state in (State.OURS, State.OVER):
+        if now < self._deadline or self._state in (ConnectionState.OURS, ConnectionState.OVER):
             return
-        if self._state is State.READING and self.phase is Phase.IDLE:
+        if self._state is ConnectionState.READING and self.phase is ConnectionPhase.IDLE:
             self._leave(_LINGER_SECONDS)
             self._transport.close()
-        elif self._state in (State.READING, State.DUE):
+        elif self._state in (ConnectionState.READING, ConnectionState.DUE):
             error = IngotError(ErrorCode.DEADLINE_EXCEEDED, "the request took too long to arrive")
             self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
         else:
@@ -200,24 +206,24 @@ class Connection(asyncio.BufferedProtocol):
 
     # ---- a request
 
-    def _enter(self, state: State, phase: Phase, seconds: float) -> None:
+    def _enter(self, state: ConnectionState, phase: ConnectionPhase, seconds: float) -> None:
         now = time.monotonic()
         self._state, self.phase, self.since, self._deadline = state, phase, now, now + seconds
-        self._guest.waits_since = now if phase is Phase.CLIENT else None
+        self._guest.waits_since = now if phase is ConnectionPhase.CLIENT else None
 
     def _leave(self, seconds: float) -> None:
-        self._enter(State.LEAVING, Phase.IDLE, seconds)
+        self._enter(ConnectionState.LEAVING, ConnectionPhase.IDLE, seconds)
 
     def _turn(self) -> None:
         """What was due; nothing where the connection has become something else meanwhile."""
-        if self._state is State.DUE:
-            self._state = State.READING
+        if self._state is ConnectionState.DUE:
+            self._state = ConnectionState.READING
             self._go_on()
 
     def _go_on(self) -> None:
         """Read on, as far as bytes have come."""
-        if self.phase is Phase.IDLE:
-            self._enter(State.READING, Phase.CLIENT, self._server.limits.head_timeout)
+        if self.phase is ConnectionPhase.IDLE:
+            self._enter(ConnectionState.READING, ConnectionPhase.CLIENT, self._server.limits.head_timeout)
         try:
             found = self._arriving.read()
         except HttpRefusal as refusal:
@@ -243,7 +249,7 @@ class Connection(asyncio.BufferedProtocol):
                 self._transport.write(_CONTINUE)
             self._resume()
             return
-        self._state = State.DUE
+        self._state = ConnectionState.DUE
         self._pause()
         self._server.loop.later(_ASK_SECONDS if need is Need.ROOM else 0.0, self._turn)
 
@@ -252,7 +258,7 @@ class Connection(asyncio.BufferedProtocol):
             assert whole.answer is not None
             self._respond(whole.answer, whole.keeps)
             return
-        self._enter(State.OURS, Phase.OURS, 0.0)
+        self._enter(ConnectionState.OURS, ConnectionPhase.OURS, 0.0)
         if not self._answer_at_once(whole) and not self._server.compute(self, whole):
             self.answered(HttpResponse.failure(_NO_THREAD), False)
 
@@ -277,19 +283,19 @@ class Connection(asyncio.BufferedProtocol):
         return answered(whole, self._server.application, self._guest, self.peer, self._is_gone)
 
     def answered(self, response: HttpResponse, keeps: bool) -> None:
-        if self._state is State.OVER:
+        if self._state is ConnectionState.OVER:
             self._end()
         else:
             self._respond(response, keeps)
 
     def _is_gone(self) -> bool:
         """Whether the client has closed the connection, or its sending side, which counts as that."""
-        if self._arriving.source.has_ended or self._state is State.OVER:
+        if self._arriving.source.has_ended or self._state is ConnectionState.OVER:
             return True
         return self._is_paused and _has_hung_up(self._transport)
 
     def _refuse(self, error: IngotError, status: HTTPStatus) -> None:
-        self._enter(State.WRITING, Phase.CLIENT, self._server.limits.request_timeout)
+        self._enter(ConnectionState.WRITING, ConnectionPhase.CLIENT, self._server.limits.request_timeout)
         self._arriving.abandon(error)
         self._respond(HttpResponse.failure(error, status), False)
 
@@ -300,7 +306,11 @@ class Connection(asyncio.BufferedProtocol):
             self._log(response)
         start = start_of(response, length, head, self._keeps)
         parts = response.parts if head is None or head.method != "HEAD" else ()
-        self._enter(State.WRITING, Phase.CLIENT, self._server.limits.request_timeout + length / _SLOWEST_READER)
+        self._enter(
+            ConnectionState.WRITING,
+            ConnectionPhase.CLIENT,
+            self._server.limits.request_timeout + length / _SLOWEST_READER,
+        )
         if length <= _PIECE_BYTES:
             self._transport.write(b"".join((start, *parts)))
         else:
@@ -323,9 +333,9 @@ class Connection(asyncio.BufferedProtocol):
         if not self._keeps or self._transport.is_closing():
             self._linger()
             return
-        self._enter(State.READING, Phase.IDLE, self._server.limits.idle_timeout)
+        self._enter(ConnectionState.READING, ConnectionPhase.IDLE, self._server.limits.idle_timeout)
         if len(self._arriving.source) or self._arriving.source.has_ended:
-            self._state = State.DUE
+            self._state = ConnectionState.DUE
             self._server.loop.soon(self._turn)
         else:
             self._resume()
@@ -346,12 +356,12 @@ class Connection(asyncio.BufferedProtocol):
             self._resume()
 
     def _pause(self) -> None:
-        if not self._is_paused and self._state is not State.OVER:
+        if not self._is_paused and self._state is not ConnectionState.OVER:
             self._is_paused = True
             self._transport.pause_reading()
 
     def _resume(self) -> None:
-        if self._is_paused and self._state is not State.OVER:
+        if self._is_paused and self._state is not ConnectionState.OVER:
             self._is_paused = False
             self._transport.resume_reading()
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from http import HTTPStatus
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http1.source import Reading, Source
+from shared_ir.service_kit.http1.source import ByteSource, Reading
 
 MOST_TARGET_BYTES = 16 * 1024
 MOST_HEAD_BYTES = 64 * 1024
@@ -37,7 +37,7 @@ class HttpRefusal(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Head:
+class Http1Head:
     """``path`` starts with a slash, and has no query; names of ``fields`` are in lower case, values of equal names joined by commas."""
 
     method: str
@@ -48,7 +48,7 @@ class Head:
     """HTTP/1.0"""
 
 
-def read_head(source: Source) -> Reading[Head | None]:
+def read_head(source: ByteSource) -> Reading[Http1Head | None]:
     """The next head; ``None`` where the stream ends before it.
 
     Raises:
@@ -82,10 +82,10 @@ def read_head(source: Source) -> Reading[Head | None]:
         )
     options = [option.strip(" \t") for option in fields.get("connection", "").lower().split(",")]
     keeps = "close" not in options and (not is_old or "keep-alive" in options)
-    return Head(method.decode(), found.partition("?")[0], fields, keeps, is_old)
+    return Http1Head(method.decode(), found.partition("?")[0], fields, keeps, is_old)
 
 
-def _read_fields(source: Source, left: int) -> Reading[dict[str, str]]:
+def _read_fields(source: ByteSource, left: int) -> Reading[dict[str, str]]:
     fields: dict[str, str] = {}
     for _ in range(MOST_FIELDS + 1):
         line = yield from source.line(left)

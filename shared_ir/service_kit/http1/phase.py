@@ -1,11 +1,11 @@
-"""Where a connection stands: what others ask of it (``Phase``), and what it does next itself (``State``)."""
+"""Where a connection stands: what others ask of it (``ConnectionPhase``), and what it does next itself (``ConnectionState``)."""
 
 from __future__ import annotations
 
 import enum
 
 
-class Phase(enum.IntEnum):
+class ConnectionPhase(enum.IntEnum):
     """What a connection does; the lower, the sooner it is closed for another."""
 
     IDLE = 0  # between requests, in its handshake, or refused already
@@ -13,7 +13,7 @@ class Phase(enum.IntEnum):
     OURS = 2  # the request is computed
 
 
-class State(enum.Enum):
+class ConnectionState(enum.Enum):
     READING = enum.auto()  # the next request, as it comes
     DUE = enum.auto()  # it reads on when it has its turn, or room
     OURS = enum.auto()

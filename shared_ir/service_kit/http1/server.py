@@ -18,13 +18,13 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.event_loop import EventLoop, Greeting
 from shared_ir.service_kit.http1.answer import start_of
 from shared_ir.service_kit.http1.arriving import Whole
-from shared_ir.service_kit.http1.connection import Connection
+from shared_ir.service_kit.http1.connection import Http1Connection
 from shared_ir.service_kit.http1.limits import HttpLimits
-from shared_ir.service_kit.http1.phase import Phase
+from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.http_message import Application, HttpResponse
 from shared_ir.service_kit.lanes import Threads
 from shared_ir.service_kit.listening import Sockets, listening, port_of
-from shared_ir.service_kit.room import GRACE_SECONDS, Room
+from shared_ir.service_kit.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.status import internal
 
 _LOG = logging.getLogger(__name__)
@@ -47,7 +47,7 @@ class HttpServer:
         address: str | Sockets,
         limits: HttpLimits,
         context: ssl.SSLContext | None = None,
-        room: Room | None = None,
+        room: RequestRoom | None = None,
     ) -> None:
         """``room`` is what the requests of several servers share.
 
@@ -56,17 +56,17 @@ class HttpServer:
         """
         self.application = application
         self.limits = limits
-        self.room = room or Room(1 << 30)
+        self.room = room or RequestRoom(1 << 30)
         self.stopping = False
         self.loop = EventLoop("http", _failed)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._most = min(limits.max_connections, _most_connections())
-        self._connections: dict[Connection, None] = {}
+        self._connections: dict[Http1Connection, None] = {}
         self._threads = Threads(2 * self._most, "http")
         sockets = listening(address, "HTTP")
         self.port = port_of(sockets)
         self._refusal = _refusal() if context is None else b""
-        self.loop.listen(sockets, lambda: Connection(self), context, limits.head_timeout)
+        self.loop.listen(sockets, lambda: Http1Connection(self), context, limits.head_timeout)
 
     def start(self) -> None:
         self.loop.start(self._look)
@@ -80,17 +80,17 @@ class HttpServer:
 
     # ---- of connections
 
-    def connected(self, connection: Connection, greeting: Greeting) -> bool:
+    def connected(self, connection: Http1Connection, greeting: Greeting) -> bool:
         if self.stopping or not self._make_room():
             greeting.say(self._refusal)
             return False
         self._connections[connection] = None
         return True
 
-    def disconnected(self, connection: Connection) -> None:
+    def disconnected(self, connection: Http1Connection) -> None:
         self._connections.pop(connection, None)
 
-    def compute(self, connection: Connection, whole: Whole) -> bool:
+    def compute(self, connection: Http1Connection, whole: Whole) -> bool:
         def compute() -> None:
             try:
                 response, keeps = connection.computed(whole)
@@ -119,7 +119,7 @@ class HttpServer:
         leaving = [
             each
             for each in self._connections
-            if each.evicted and each.phase is not Phase.OURS and now - each.since >= grace
+            if each.evicted and each.phase is not ConnectionPhase.OURS and now - each.since >= grace
         ]
         if not staying or len(self._connections) - len(leaving) >= most:
             return False
@@ -128,15 +128,15 @@ class HttpServer:
         self._victim(staying, now).evict()  # what is computed leaves by itself, with its answer
         return True
 
-    def _victim(self, staying: list[Connection], now: float) -> Connection:
+    def _victim(self, staying: list[Http1Connection], now: float) -> Http1Connection:
         """Of the peer that has most: who is idle for longest, or else has let us wait for longest, or else is computed for longest."""
         counts = Counter(connection.peer for connection in staying)
         half = self._most // 2
 
-        def rank(each: Connection) -> tuple[bool, int, int, float]:
+        def rank(each: Http1Connection) -> tuple[bool, int, int, float]:
             waits = now - each.since
-            young = each.phase is Phase.CLIENT and waits <= GRACE_SECONDS and counts[each.peer] <= half
-            return counts[each.peer] > half, -Phase.OURS if young else -each.phase, counts[each.peer], waits
+            young = each.phase is ConnectionPhase.CLIENT and waits <= GRACE_SECONDS and counts[each.peer] <= half
+            return counts[each.peer] > half, -ConnectionPhase.OURS if young else -each.phase, counts[each.peer], waits
 
         return max(staying, key=rank)
 
@@ -171,7 +171,7 @@ def _refusal() -> bytes:
     return start_of(response, sum(map(len, response.parts)), None, False) + b"".join(response.parts)
 
 
-def _failed(connection: Connection) -> None:
+def _failed(connection: Http1Connection) -> None:
     connection.fail()
 
 

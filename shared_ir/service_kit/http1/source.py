@@ -21,7 +21,7 @@ Reading = Generator[Need, None, T]
 """Of something, which it returns."""
 
 
-class Source:
+class ByteSource:
     """``target``, where there is one, is what the next bytes are to be written to, instead of :meth:`feed`."""
 
     __slots__ = ("_data", "_start", "has_ended", "target")

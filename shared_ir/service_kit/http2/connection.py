@@ -28,7 +28,7 @@ from shared_ir.service_kit.http2.frames import (
     SETTINGS_ACK,
     Code,
     ConnectionFault,
-    Kind,
+    FrameKind,
     Setting,
     StreamFault,
     goaway,
@@ -39,8 +39,8 @@ from shared_ir.service_kit.http2.frames import (
     word,
 )
 from shared_ir.service_kit.http2.headers import MOST_BYTES, HeadReader
-from shared_ir.service_kit.http2.patience import Patience
-from shared_ir.service_kit.http2.sending import Listener, Sending, Stream
+from shared_ir.service_kit.http2.patience import WasteAllowance
+from shared_ir.service_kit.http2.sending import Http2Listener, Sending, Stream
 
 _FRAME = 64 * 1024
 """Bytes of a frame that a peer may send."""
@@ -69,11 +69,13 @@ class _Block:
     parts: bytearray
 
 
-class Connection(Sending):
+class Http2Connection(Sending):
     """Every method is called from one thread."""
 
-    def __init__(self, listener: Listener, limits: Limits = Limits(), patience: Patience | None = None) -> None:
-        super().__init__(listener, patience or Patience())
+    def __init__(
+        self, listener: Http2Listener, limits: Limits = Limits(), patience: WasteAllowance | None = None
+    ) -> None:
+        super().__init__(listener, patience or WasteAllowance())
         self.is_leaving = False
         self.out += [
             settings(
@@ -96,16 +98,16 @@ class Connection(Sending):
         self._credit = _CONNECTION_WINDOW
         self._peer_window = DEFAULT_WINDOW
         self._frames: dict[int, Callable[[int, int, bytes], None]] = {
-            Kind.DATA: self._on_data,
-            Kind.HEADERS: self._on_headers,
-            Kind.PRIORITY: self._on_priority,
-            Kind.RST_STREAM: self._on_reset,
-            Kind.SETTINGS: self._on_settings,
-            Kind.PUSH_PROMISE: self._on_promise,
-            Kind.PING: self._on_ping,
-            Kind.GOAWAY: self._on_goaway,
-            Kind.WINDOW_UPDATE: self._on_window,
-            Kind.CONTINUATION: self._on_continuation,
+            FrameKind.DATA: self._on_data,
+            FrameKind.HEADERS: self._on_headers,
+            FrameKind.PRIORITY: self._on_priority,
+            FrameKind.RST_STREAM: self._on_reset,
+            FrameKind.SETTINGS: self._on_settings,
+            FrameKind.PUSH_PROMISE: self._on_promise,
+            FrameKind.PING: self._on_ping,
+            FrameKind.GOAWAY: self._on_goaway,
+            FrameKind.WINDOW_UPDATE: self._on_window,
+            FrameKind.CONTINUATION: self._on_continuation,
         }
 
     # ---- in
@@ -157,11 +159,11 @@ class Connection(Sending):
 
     def _frame(self, kind: int, flags: int, stream: int, payload: bytes) -> None:
         if not self.is_introduced:
-            if kind != Kind.SETTINGS or flags & ACK:
+            if kind != FrameKind.SETTINGS or flags & ACK:
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "settings come first")
             self.is_introduced = True
         block = self._block
-        if block is not None and (kind != Kind.CONTINUATION or stream != block.stream):
+        if block is not None and (kind != FrameKind.CONTINUATION or stream != block.stream):
             raise ConnectionFault(Code.PROTOCOL_ERROR, "a header block is not whole")
         on = self._frames.get(kind)
         if on is None:

@@ -23,7 +23,7 @@ _SETTING = struct.Struct(">HL")
 _WORD = struct.Struct(">L")
 
 
-class Kind(enum.IntEnum):
+class FrameKind(enum.IntEnum):
     DATA = 0
     HEADERS = 1
     PRIORITY = 2
@@ -87,7 +87,7 @@ def head(kind: int, flags: int, stream: int, size: int) -> bytes:
 
 def settings(values: Mapping[int, int]) -> bytes:
     payload = b"".join(_SETTING.pack(name, value) for name, value in values.items())
-    return head(Kind.SETTINGS, 0, 0, len(payload)) + payload
+    return head(FrameKind.SETTINGS, 0, 0, len(payload)) + payload
 
 
 def parse_settings(payload: bytes) -> Iterable[tuple[int, int]]:
@@ -97,25 +97,25 @@ def parse_settings(payload: bytes) -> Iterable[tuple[int, int]]:
     return tuple(_SETTING.iter_unpack(payload))
 
 
-SETTINGS_ACK = head(Kind.SETTINGS, ACK, 0, 0)
+SETTINGS_ACK = head(FrameKind.SETTINGS, ACK, 0, 0)
 
 
 def window_update(stream: int, count: int) -> bytes:
-    return head(Kind.WINDOW_UPDATE, 0, stream, 4) + _WORD.pack(count)
+    return head(FrameKind.WINDOW_UPDATE, 0, stream, 4) + _WORD.pack(count)
 
 
 def reset(stream: int, code: Code) -> bytes:
-    return head(Kind.RST_STREAM, 0, stream, 4) + _WORD.pack(code)
+    return head(FrameKind.RST_STREAM, 0, stream, 4) + _WORD.pack(code)
 
 
 def goaway(last: int, code: Code, text: str = "") -> bytes:
     """``last`` is the highest stream that was, or is still, answered."""
     payload = _WORD.pack(last) + _WORD.pack(code) + text.encode()[:200]
-    return head(Kind.GOAWAY, 0, 0, len(payload)) + payload
+    return head(FrameKind.GOAWAY, 0, 0, len(payload)) + payload
 
 
 def ping(payload: bytes, flags: int = 0) -> bytes:
-    return head(Kind.PING, flags, 0, len(payload)) + payload
+    return head(FrameKind.PING, flags, 0, len(payload)) + payload
 
 
 def word(payload: bytes | memoryview) -> int:

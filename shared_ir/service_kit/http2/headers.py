@@ -28,7 +28,7 @@ _VALUE = re.compile(rb"(?![ \t])[^\x00\r\n]*(?<![ \t])")
 
 
 @dataclass(frozen=True)
-class Head:
+class Http2Head:
     """The head of a request, well formed; ``fields`` are those that are no pseudo-header, their names in lower case."""
 
     method: bytes
@@ -63,9 +63,9 @@ class HeadReader:
         self._table = _Table()
         self._decoder.header_table = self._table
         self._decoder.max_allowed_table_size = _TABLE_BYTES
-        self._kept: dict[bytes, Head] = {}
+        self._kept: dict[bytes, Http2Head] = {}
 
-    def read(self, block: bytes) -> Head:
+    def read(self, block: bytes) -> Http2Head:
         """The head of a request.
 
         NOTE: the same bytes mean the same, as long as the table that they refer to is the same.
@@ -103,7 +103,7 @@ class HeadReader:
             raise ConnectionFault(Code.COMPRESSION_ERROR, str(error)) from error
 
 
-def _head(fields: Iterable[tuple[bytes, bytes]]) -> Head:
+def _head(fields: Iterable[tuple[bytes, bytes]]) -> Http2Head:
     """Raises StreamFault PROTOCOL_ERROR (section 8.1.1)."""
     pseudo: dict[bytes, bytes] = {}
     others: list[tuple[bytes, bytes]] = []
@@ -120,7 +120,7 @@ def _head(fields: Iterable[tuple[bytes, bytes]]) -> Head:
         others.append((name, value))
     if not (pseudo.get(b":method") and pseudo.get(b":scheme") and pseudo.get(b":path")):
         raise _malformed("a pseudo-header is missing")
-    return Head(pseudo[b":method"], pseudo[b":path"], pseudo.get(b":authority", b""), tuple(others))
+    return Http2Head(pseudo[b":method"], pseudo[b":path"], pseudo.get(b":authority", b""), tuple(others))
 
 
 def _malformed(text: str) -> StreamFault:

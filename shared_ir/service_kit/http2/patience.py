@@ -15,7 +15,7 @@ _MOST = 4000.0
 _A_SECOND = 100.0
 
 
-class Patience:
+class WasteAllowance:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._left, self._at = _MOST, clock()

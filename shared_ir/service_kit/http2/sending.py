@@ -13,12 +13,12 @@ from shared_ir.service_kit.http2.frames import (
     END_HEADERS,
     END_STREAM,
     Code,
-    Kind,
+    FrameKind,
     head,
     reset,
 )
-from shared_ir.service_kit.http2.headers import Head
-from shared_ir.service_kit.http2.patience import Patience
+from shared_ir.service_kit.http2.headers import Http2Head
+from shared_ir.service_kit.http2.patience import WasteAllowance
 
 MOST_OUT = 256 * 1024
 """Bytes of answers that are given to the transport at a time: what it has not sent is nowhere counted."""
@@ -28,10 +28,10 @@ _BYTES_A_FRAME = 2048
 """Bytes of answers for which one more is earned: clients widen windows as they read, of the stream and of the connection."""
 
 
-class Listener(Protocol):
-    """Learns what a peer sends. None of these raises, but :meth:`opened` what :meth:`Connection.waste` does."""
+class Http2Listener(Protocol):
+    """Learns what a peer sends. None of these raises, but :meth:`opened` what :meth:`Http2Connection.waste` does."""
 
-    def opened(self, stream: int, head: Head, ended: bool, /) -> None:
+    def opened(self, stream: int, head: Http2Head, ended: bool, /) -> None:
         """A request begins; where it has ``ended`` it has no body."""
 
     def received(self, stream: int, data: bytes, ended: bool, /) -> None:
@@ -60,7 +60,7 @@ class Stream:
 class Sending:
     """The half of a connection that sends. ``out`` is what is to be written."""
 
-    def __init__(self, listener: Listener, patience: Patience) -> None:
+    def __init__(self, listener: Http2Listener, patience: WasteAllowance) -> None:
         self.is_choked = False
         """The transport takes nothing for the moment: data waits here."""
         self.out: list[bytes | memoryview] = []
@@ -84,7 +84,7 @@ class Sending:
 
     def send_head(self, stream: int, block: bytes) -> None:
         """The head of an answer, compressed; data follows."""
-        self.out.append(head(Kind.HEADERS, END_HEADERS, stream, len(block)) + block)
+        self.out.append(head(FrameKind.HEADERS, END_HEADERS, stream, len(block)) + block)
 
     def send(self, stream: int, data: bytes) -> None:
         """More of an answer, as far as the peer's windows let it; the rest waits."""
@@ -121,9 +121,9 @@ class Sending:
         self._budget -= size
         self._patience.earn(size / _BYTES_A_FRAME)
         self.out += (
-            head(Kind.HEADERS, END_HEADERS, stream, len(block)) + block + head(Kind.DATA, 0, stream, size),
+            head(FrameKind.HEADERS, END_HEADERS, stream, len(block)) + block + head(FrameKind.DATA, 0, stream, size),
             data,
-            head(Kind.HEADERS, END_HEADERS | END_STREAM, stream, len(trailers)) + trailers,
+            head(FrameKind.HEADERS, END_HEADERS | END_STREAM, stream, len(trailers)) + trailers,
         )
         self._end(found)
 
@@ -131,7 +131,7 @@ class Sending:
         """An answer that is nothing but a head."""
         found = self._streams.get(stream)
         if found is not None:
-            self.out.append(head(Kind.HEADERS, END_HEADERS | END_STREAM, stream, len(block)) + block)
+            self.out.append(head(FrameKind.HEADERS, END_HEADERS | END_STREAM, stream, len(block)) + block)
             self._end(found)
 
     def reset(self, stream: int, code: Code) -> None:
@@ -174,7 +174,7 @@ class Sending:
             self._window -= len(part)
             self._budget -= len(part)
             self._patience.earn(len(part) / _BYTES_A_FRAME)
-            self.out += (head(Kind.DATA, 0, stream.number, len(part)), part)
+            self.out += (head(FrameKind.DATA, 0, stream.number, len(part)), part)
         if queue:
             if stream.window > 0:
                 self._waiting[stream.number] = stream
@@ -184,7 +184,7 @@ class Sending:
         self._waiting.pop(stream.number, None)
         if stream.trailers is not None:
             block = stream.trailers
-            self.out.append(head(Kind.HEADERS, END_HEADERS | END_STREAM, stream.number, len(block)) + block)
+            self.out.append(head(FrameKind.HEADERS, END_HEADERS | END_STREAM, stream.number, len(block)) + block)
             self._end(stream)
         elif was_waiting:
             self._listener.drained(stream.number)

@@ -14,11 +14,11 @@ import grpc
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.answering import answering
 from shared_ir.service_kit.exchange import Exchange
-from shared_ir.service_kit.exchange import Method as ExchangeMethod
-from shared_ir.service_kit.lanes import Call, Lane, Stage
-from shared_ir.service_kit.room import Room
-from shared_ir.service_kit.rpc.call import Aborted, Requests, RpcCall
-from shared_ir.service_kit.rpc.method import Method
+from shared_ir.service_kit.exchange import MessageHandling as ExchangeMethod
+from shared_ir.service_kit.lanes import CallStage, Lane, ServerCall
+from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.rpc.call import Aborted, RequestStream, RpcCall
+from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.telemetry.fields import current_fields, saying
@@ -32,7 +32,7 @@ _GONE = grpc.StatusCode.CANCELLED
 class Answers:
     """Of one server; ``lock`` is that of what lanes run."""
 
-    def __init__(self, room: Room, log: CallLog, lock: threading.Lock) -> None:
+    def __init__(self, room: RequestRoom, log: CallLog, lock: threading.Lock) -> None:
         self._room, self._log, self._lock = room, log, lock
 
     def answer(self, call: RpcCall) -> None:
@@ -50,7 +50,7 @@ class Answers:
         if not ends_later:
             call.transport.finish(call)
 
-    def _way(self, method: Method) -> Callable[[RpcCall], None]:
+    def _way(self, method: RpcMethod) -> Callable[[RpcCall], None]:
         if method.terms is not None:
             return self._exchange
         if method.is_detached:
@@ -101,9 +101,9 @@ class Answers:
     def _stream(self, call: RpcCall) -> None:
         for response in call.method.behaviour(self._request(call), call):
             data = call.method.serialise(response)
-            call.watched.enter(Stage.ANSWERING, len(data))
+            call.watched.enter(CallStage.ANSWERING, len(data))
             call.send(data)
-            call.watched.enter(Stage.OURS)
+            call.watched.enter(CallStage.OURS)
 
     def _attach(self, call: RpcCall) -> None:
         attach = call.method.behaviour(self._request(call), call)
@@ -128,31 +128,31 @@ class Answers:
         call.watched.hold(call.method.cost(data))
         return call.method.read(data)
 
-    def _each(self, call: RpcCall, requests: Requests) -> Iterator[Any]:
+    def _each(self, call: RpcCall, requests: RequestStream) -> Iterator[Any]:
         for data in requests:
             size = call.method.cost(data)
             with call.guest.holding(size):
                 message = call.method.read(data)
-                call.watched.enter(Stage.OURS)
+                call.watched.enter(CallStage.OURS)
                 yield message
-            call.watched.enter(Stage.ARRIVING)
+            call.watched.enter(CallStage.ARRIVING)
 
 
 class _Keeper(NamedTuple):
     """Counts the messages of an exchange."""
 
-    room: Room
+    room: RequestRoom
     lock: threading.Lock
 
     def queue(self, lane: Lane) -> None:
         if lane.is_full:
             raise crowded()
 
-    def start(self, call: Call) -> None:
+    def start(self, call: ServerCall) -> None:
         with self.lock:
             call.lane.running.add(call)
 
-    def finish(self, call: Call) -> None:
+    def finish(self, call: ServerCall) -> None:
         with self.lock:
             call.lane.running.discard(call)
 
@@ -169,9 +169,9 @@ class _Outlet:
 
     def send(self, message: Any) -> bool:
         data = self._call.method.serialise(message)
-        self._call.watched.enter(Stage.ANSWERING, len(data))
+        self._call.watched.enter(CallStage.ANSWERING, len(data))
         self._call.send(data)
-        self._call.watched.enter(Stage.OURS)
+        self._call.watched.enter(CallStage.OURS)
         return self.is_open
 
     def end(self, error: IngotError | None = None) -> None:

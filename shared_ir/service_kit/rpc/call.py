@@ -13,10 +13,10 @@ import grpc
 
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW
-from shared_ir.service_kit.lanes import Call
-from shared_ir.service_kit.room import SMALL_BYTES, Room
+from shared_ir.service_kit.lanes import ServerCall
+from shared_ir.service_kit.room import SMALL_BYTES, RequestRoom
 from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
-from shared_ir.service_kit.rpc.method import Method
+from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead
 from shared_ir.service_kit.status import grpc_metadata, grpc_status, status_text
 from shared_ir.service_kit.waiting import WouldWait
@@ -31,7 +31,7 @@ class Aborted(Exception):
     """A servicer has ended its call."""
 
 
-class Transport(Protocol):
+class CallTransport(Protocol):
     """The connection of a call. May be asked from any thread; what it does it does in the thread of the connection."""
 
     @property
@@ -56,13 +56,19 @@ class RpcCall:
     """``watched`` says what it waits for, and ``guest`` is what it holds; ``started`` is on ``time.monotonic``."""
 
     def __init__(
-        self, transport: Transport, stream: int, head: RequestHead, method: Method, room: Room, most_message: int
+        self,
+        transport: CallTransport,
+        stream: int,
+        head: RequestHead,
+        method: RpcMethod,
+        room: RequestRoom,
+        most_message: int,
     ) -> None:
         self.transport, self.stream, self.head, self.method = transport, stream, head, method
         self.started = time.monotonic()
         self.deadline = None if head.timeout is None else self.started + head.timeout
         self.timer: Any = None
-        self.watched = Call(method.lane, self, room)
+        self.watched = ServerCall(method.lane, self, room)
         self.guest = self.watched.guest
         self.assembler = Assembler(most_message)
         self.message: bytes | None = None
@@ -85,7 +91,7 @@ class RpcCall:
         self._lock = threading.Lock()
         self._drained: threading.Condition | None = None
         """Is waited for by who sends more than a little."""
-        self.requests = Requests(self) if method.takes_stream else None
+        self.requests = RequestStream(self) if method.takes_stream else None
 
     # ---- what servicers ask
 
@@ -254,7 +260,7 @@ class RpcCall:
                 _LOG.exception("what was to follow a call failed")
 
 
-class Requests:
+class RequestStream:
     """The messages of a call that takes several, as they come."""
 
     def __init__(self, call: RpcCall) -> None:

@@ -10,13 +10,13 @@ import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.event_loop import Greeting
-from shared_ir.service_kit.http2.connection import Connection
+from shared_ir.service_kit.http2.connection import Http2Connection
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
-from shared_ir.service_kit.http2.headers import Head
+from shared_ir.service_kit.http2.headers import Http2Head
 from shared_ir.service_kit.http2.sending import EARNED, MOST_OUT
-from shared_ir.service_kit.lanes import Stage
+from shared_ir.service_kit.lanes import CallStage
 from shared_ir.service_kit.room import GRACE_SECONDS
-from shared_ir.service_kit.rpc.call import Requests, RpcCall
+from shared_ir.service_kit.rpc.call import RequestStream, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
 from shared_ir.service_kit.waiting import WouldWait
@@ -32,15 +32,15 @@ _OURS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 """Refusals that say nothing of who calls."""
 
 
-class Owner(Protocol):
+class EndpointOwner(Protocol):
     """The server of a connection."""
 
-    def connected(self, endpoint: Endpoint, /) -> bool:
+    def connected(self, endpoint: RpcEndpoint, /) -> bool:
         """Whether there is room for it."""
 
-    def disconnected(self, endpoint: Endpoint, /) -> None: ...
+    def disconnected(self, endpoint: RpcEndpoint, /) -> None: ...
 
-    def begin(self, endpoint: Endpoint, stream: int, head: Any, /) -> RpcCall | None:
+    def begin(self, endpoint: RpcEndpoint, stream: int, head: Any, /) -> RpcCall | None:
         """The call that a head begins, which may have been answered already; None where there is no such method."""
 
     def dispatch(self, call: RpcCall, /) -> None:
@@ -55,15 +55,15 @@ class Owner(Protocol):
         """Do ``action(call)`` in a moment."""
 
 
-class Endpoint(asyncio.Protocol):
-    def __init__(self, owner: Owner) -> None:
+class RpcEndpoint(asyncio.Protocol):
+    def __init__(self, owner: EndpointOwner) -> None:
         self.peer = ""
         self.since = time.monotonic()
         """When it last had a stream, or began."""
         self.closing_since: float | None = None
         self._owner = owner
         self._transport: Any = None
-        self._connection = Connection(self)
+        self._connection = Http2Connection(self)
         self._calls: dict[int, RpcCall] = {}
         self._is_introduced = False
         """Whether there is somebody to talk to."""
@@ -171,7 +171,7 @@ class Endpoint(asyncio.Protocol):
 
     # ---- of the connection
 
-    def opened(self, stream: int, head: Head, ended: bool) -> None:
+    def opened(self, stream: int, head: Http2Head, ended: bool) -> None:
         request = read_head(head)
         if not request.is_grpc:
             self._turn_away(stream, NO_GRPC)
@@ -246,7 +246,7 @@ class Endpoint(asyncio.Protocol):
             call.admit()
             self._grant(call)
 
-    def _take_several(self, call: RpcCall, requests: Requests, messages: list[bytes], ended: bool) -> None:
+    def _take_several(self, call: RpcCall, requests: RequestStream, messages: list[bytes], ended: bool) -> None:
         for message in messages:
             requests.put(message)
         if ended:
@@ -294,10 +294,10 @@ class Endpoint(asyncio.Protocol):
         end = trailers(code, call.details().decode(), call.trailing_metadata())
         if call.answer is not None and code is grpc.StatusCode.OK:
             call.has_head = True
-            call.watched.enter(Stage.ANSWERING, len(call.answer))
+            call.watched.enter(CallStage.ANSWERING, len(call.answer))
             self._connection.answer(call.stream, ANSWER_HEAD, framed(call.answer), end)
         elif call.has_head:
-            call.watched.enter(Stage.ANSWERING, call.outstanding)
+            call.watched.enter(CallStage.ANSWERING, call.outstanding)
             self._connection.send_last(call.stream, end)
         else:
             self._connection.refuse(call.stream, ANSWER_HEAD + end)

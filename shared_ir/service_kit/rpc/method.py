@@ -18,7 +18,7 @@ _AT_ONCE, _ADMITS = "ingot_at_once", "ingot_admits"
 
 
 @dataclass(frozen=True, slots=True)
-class Method:
+class RpcMethod:
     """``behaviour`` is ``(request or requests, context) -> response, responses`` or what exchange and outlet say.
 
     Attributes:
@@ -43,7 +43,7 @@ class Method:
     admits: Callable[[bytes, str], None] | None
 
     @classmethod
-    def of(cls, path: str, handler: Any, lane: Lane) -> Method:
+    def of(cls, path: str, handler: Any, lane: Lane) -> RpcMethod:
         """From a handler of gRPC's. Raises IngotError INTERNAL: it takes messages that nothing counts."""
         inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         return cls(
@@ -78,7 +78,7 @@ class Method:
 
 
 def at_once(predicate: Callable[[Any, bytes], bool]) -> Callable[[Any], Any]:
-    """Marks a method of a servicer, which ``predicate`` gets, and a message: see :class:`Method`."""
+    """Marks a method of a servicer, which ``predicate`` gets, and a message: see :class:`RpcMethod`."""
 
     def mark(method: Any) -> Any:
         setattr(method, _AT_ONCE, predicate)

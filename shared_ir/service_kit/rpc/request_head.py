@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes
 import grpc
 
 from shared_ir.service_kit.http2.frames import literal
-from shared_ir.service_kit.http2.headers import Head
+from shared_ir.service_kit.http2.headers import Http2Head
 
 Metadata = tuple[tuple[str, str | bytes], ...]
 _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
@@ -46,12 +46,12 @@ class RequestHead:
     is_grpc: bool = True
 
 
-def read_head(head: Head) -> RequestHead:
+def read_head(head: Http2Head) -> RequestHead:
     """What a request says of its call."""
     return _remembered(head) if head.is_small else _read(head)
 
 
-def _read(head: Head) -> RequestHead:
+def _read(head: Http2Head) -> RequestHead:
     fields = dict(head.fields)
     is_grpc = head.method == b"POST" and _CONTENT_TYPE.match(fields.get(b"content-type", b"")) is not None
     refusal = None

@@ -24,13 +24,13 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 
 from shared_ir.service_kit.event_loop import EventLoop
 from shared_ir.service_kit.handler import refusing
-from shared_ir.service_kit.lanes import Call, Lane, Stage, name_of
+from shared_ir.service_kit.lanes import CallStage, Lane, ServerCall, name_of
 from shared_ir.service_kit.listening import Sockets, listening, port_of
-from shared_ir.service_kit.room import GRACE_SECONDS, Room
+from shared_ir.service_kit.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
-from shared_ir.service_kit.rpc.endpoint import Endpoint
-from shared_ir.service_kit.rpc.method import Method
+from shared_ir.service_kit.rpc.endpoint import RpcEndpoint
+from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import RequestHead
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
@@ -71,7 +71,7 @@ class RpcServer:
     def __init__(
         self,
         lane_of: Callable[[str], Lane],
-        room: Room,
+        room: RequestRoom,
         most_message: int,
         interceptors: Sequence[grpc.ServerInterceptor[Any, Any]] = (),
         log: CallLog | None = None,
@@ -80,9 +80,9 @@ class RpcServer:
         self._lane_of = lane_of
         self._most_message = most_message
         self._handlers: dict[str, Any] = {}
-        self._methods: dict[str, Method] = {}
+        self._methods: dict[str, RpcMethod] = {}
         self._find = self._chained(interceptors)
-        self._endpoints: set[Endpoint] = set()
+        self._endpoints: set[RpcEndpoint] = set()
         self._most_connections = _most_connections()
         self._calls: set[RpcCall] = set()
         self._by_peer: Counter[str] = Counter()
@@ -114,7 +114,7 @@ class RpcServer:
             context = tls.context()
             context.set_alpn_protocols(["h2"])
         found = listening(address, "gRPC")
-        self.loop.listen(found, lambda: Endpoint(self), context, _GREETING_SECONDS)
+        self.loop.listen(found, lambda: RpcEndpoint(self), context, _GREETING_SECONDS)
         return port_of(found)
 
     def start(self) -> None:
@@ -127,16 +127,16 @@ class RpcServer:
 
     # ---- calls, in the thread of the loop
 
-    def connected(self, endpoint: Endpoint) -> bool:
+    def connected(self, endpoint: RpcEndpoint) -> bool:
         if self._is_leaving or len(self._endpoints) >= self._most_connections:
             return False
         self._endpoints.add(endpoint)
         return True
 
-    def disconnected(self, endpoint: Endpoint) -> None:
+    def disconnected(self, endpoint: RpcEndpoint) -> None:
         self._endpoints.discard(endpoint)
 
-    def begin(self, endpoint: Endpoint, stream: int, head: RequestHead) -> RpcCall | None:
+    def begin(self, endpoint: RpcEndpoint, stream: int, head: RequestHead) -> RpcCall | None:
         try:
             handler = self._find(Details(head.path, head.metadata))
         except Exception as error:  # of an interceptor; it is no matter of other calls of the connection
@@ -176,7 +176,7 @@ class RpcServer:
             call.transport.finish(call)
             return
         if not method.takes_stream:
-            call.watched.enter(Stage.OURS)
+            call.watched.enter(CallStage.OURS)
         try:
             method.lane.executor.submit(self._answers.answer, call)
         except RuntimeError:
@@ -206,12 +206,12 @@ class RpcServer:
         if not call.is_over:  # its client does not take what goes before
             call.transport.drop(call)
 
-    def _method(self, path: str, handler: Any) -> Method:
+    def _method(self, path: str, handler: Any) -> RpcMethod:
         """NOTE: interceptors may give another handler for every call."""
         known = self._methods.get(path)
         if known is not None and known.handler is handler:
             return known
-        found = Method.of(path, handler, self._lane_of(path))
+        found = RpcMethod.of(path, handler, self._lane_of(path))
         self._lanes.add(found.lane)
         if self._handlers.get(path) is handler:
             self._methods[path] = found
@@ -252,11 +252,11 @@ class RpcServer:
             if endpoint.is_idle(now) and name_of(endpoint.peer) == most:
                 endpoint.part()
 
-    def _crowding(self, now: float) -> list[Call]:
+    def _crowding(self, now: float) -> list[ServerCall]:
         """Of the peer that has most calls, those whose clients let us wait."""
         most = self._by_peer.most_common(1)[0][0]
         of_peer = [call.watched for call in self._calls if call.watched.peer == most]
-        return [each for each in of_peer if each.stage is not Stage.OURS and now - each.since > GRACE_SECONDS]
+        return [each for each in of_peer if each.stage is not CallStage.OURS and now - each.since > GRACE_SECONDS]
 
     def _look_at_lanes(self) -> None:
         """Give threads of who waits for his client to others. NOTE: often where they are short, so apart from what goes over all calls."""
@@ -269,7 +269,7 @@ class RpcServer:
 
     def _say_farewell(self) -> None:
         for call in tuple(self._calls):
-            if call.watched.stage is Stage.ARRIVING and (farewell := call.watched.farewell) is not None:
+            if call.watched.stage is CallStage.ARRIVING and (farewell := call.watched.farewell) is not None:
                 call.watched.farewell = None
                 farewell()
 
@@ -307,7 +307,7 @@ def _most_connections() -> int:
     return _MOST_CONNECTIONS if files == resource.RLIM_INFINITY else min(_MOST_CONNECTIONS, files // 2)
 
 
-def _cancel(calls: Iterable[Call]) -> None:
+def _cancel(calls: Iterable[ServerCall]) -> None:
     for call in calls:
         if not call.cancelled:
             call.cancel()

@@ -31,7 +31,7 @@ class Family:
     help: str
 
 
-class Page:
+class Exposition:
     """One scrape as it is written; ``is_open``: as OpenMetrics, without its end."""
 
     def __init__(self, is_open: bool = False) -> None:

@@ -13,11 +13,11 @@ import ingot
 from compiler_service.jobs.clerk import Clerk, writes_of
 from compiler_service.keys import api_keys
 from compiler_service.server import RunningServer, start_server
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import Parts, make_parts
 from shared_ir.digest import sha256_hex
-from shared_ir.registry.registry import ModelRegistry
-from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, Scope
+from shared_ir.registry.registry import ArtifactRegistry
+from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, TokenScope
 from shared_ir.service_kit.access.token_file import editing
 from tests.services.artifacts import toy_artifact
 from tests.services.by_hand import Platform
@@ -41,17 +41,17 @@ class Divided:
     tokens: Path
     api: Parts
     running: RunningServer
-    registry: ModelRegistry
+    registry: ArtifactRegistry
 
-    def token(self, user: str, namespace: str = "", *scopes: Scope) -> str:
+    def token(self, user: str, namespace: str = "", *scopes: TokenScope) -> str:
         with editing(self.tokens) as held:
             held[0], token = held[0].with_token(Principal(user, namespace, frozenset(scopes or EVERY_SCOPE)))
         return token
 
-    def client(self, user: str, namespace: str = "", *scopes: Scope) -> ingot.Client:
+    def client(self, user: str, namespace: str = "", *scopes: TokenScope) -> ingot.Client:
         return ingot.Client(f"127.0.0.1:{self.running.port}", token=self.token(user, namespace, *scopes))
 
-    def plain(self, user: str, namespace: str = "", *scopes: Scope) -> Client:
+    def plain(self, user: str, namespace: str = "", *scopes: TokenScope) -> Client:
         head = (("authorization", f"Bearer {self.token(user, namespace, *scopes)}"),)
         return Client(f"127.0.0.1:{self.running.port}", head)
 
@@ -71,7 +71,7 @@ def clerk_of(worker: Parts) -> Clerk:
 def divided(home: Path) -> Iterator[Divided]:
     with redis_server() as url:
         workers = [Platform(home / "worker", url).parts for _ in range(2)]
-        settings = Settings(
+        settings = CompilerSettings(
             redis_url=url,
             home=home / "api",
             store_url=(home / "worker" / "store").as_uri(),

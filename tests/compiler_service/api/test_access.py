@@ -14,10 +14,10 @@ import pytest
 
 import ingot
 from compiler_service.api.permissions import SCOPES, SERVICE, is_change, scopes_of
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from ingot.cli.main import main
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, Scope
+from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, TokenScope
 from shared_ir.service_kit.access.token_file import editing
 from shared_ir.service_kit.status import attached_error
 from tests.compiler_service.api.test_api_server import self_signed, start
@@ -37,14 +37,14 @@ def trailing(error: Any) -> Any:
 class Guarded:
     """A server with a file of tokens."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: CompilerSettings) -> None:
         self.file = settings.home / "tokens.json"
         with editing(self.file):
             pass
         self.settings = settings
         self.running = start(replace(settings, api_tokens=str(self.file)))
 
-    def client(self, user: str, *scopes: Scope, namespace: str = "") -> Client:
+    def client(self, user: str, *scopes: TokenScope, namespace: str = "") -> Client:
         """Of somebody with a new token."""
         with editing(self.file) as held:
             held[0], token = held[0].with_token(Principal(user, namespace, frozenset(scopes or EVERY_SCOPE)))
@@ -56,7 +56,9 @@ def fixture_guarded(tmp_path: Path) -> Iterator[Guarded]:
     with redis_server() as url:
         home = tmp_path / "home"
         home.mkdir()
-        settings = Settings(redis_url=url, home=home, compiler_port=0, compiler_metrics_port=-1, drain_seconds=1.0)
+        settings = CompilerSettings(
+            redis_url=url, home=home, compiler_port=0, compiler_metrics_port=-1, drain_seconds=1.0
+        )
         guarded = Guarded(settings)
         yield guarded
         guarded.running.stop(0)
@@ -83,8 +85,8 @@ def test_every_method_says_what_it_needs() -> None:
     assert scopes_of("/other.Service/GetJob") == EVERY_SCOPE
 
 
-@pytest.mark.parametrize("scope", list(Scope))
-def test_a_scope_allows_what_is_its_own(guarded: Guarded, scope: Scope) -> None:
+@pytest.mark.parametrize("scope", list(TokenScope))
+def test_a_scope_allows_what_is_its_own(guarded: Guarded, scope: TokenScope) -> None:
     client = guarded.client("x", scope)
     for name, needed in SCOPES.items():
         request = REQUESTS[name]()
@@ -93,7 +95,7 @@ def test_a_scope_allows_what_is_its_own(guarded: Guarded, scope: Scope) -> None:
 
 
 def test_labels_of_a_compilation_need_their_scope(guarded: Guarded) -> None:
-    client = guarded.client("x", Scope.UPLOAD, Scope.COMPILE, Scope.PUBLISH)
+    client = guarded.client("x", TokenScope.UPLOAD, TokenScope.COMPILE, TokenScope.PUBLISH)
     request = pb.CompileRequest(
         name="m",
         source=pb.ModelSource(model_sha256=client.upload(json.dumps({}).encode())),
@@ -111,7 +113,7 @@ def test_labels_of_a_compilation_need_their_scope(guarded: Guarded) -> None:
 
 def test_a_call_is_refused_before_its_body(guarded: Guarded) -> None:
     """The answer comes while the client has not sent a message yet."""
-    client = guarded.client("x", Scope.READ)
+    client = guarded.client("x", TokenScope.READ)
 
     gate = threading.Event()
 
@@ -127,7 +129,7 @@ def test_a_call_is_refused_before_its_body(guarded: Guarded) -> None:
 
 
 def test_a_token_that_is_taken_away_is_refused_at_the_next_call(guarded: Guarded) -> None:
-    client = guarded.client("x", Scope.READ)
+    client = guarded.client("x", TokenScope.READ)
     assert status(client, "ListModels", pb.ListModelsRequest()) is grpc.StatusCode.OK
     with editing(guarded.file) as held:
         held[0] = held[0].without("x")
@@ -176,7 +178,7 @@ def test_a_command_takes_its_token_from_a_file(
 
 
 def test_who_changes_something_is_told_in_a_line(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
-    client = guarded.client("ann", Scope.LABEL, Scope.READ, namespace="vision")
+    client = guarded.client("ann", TokenScope.LABEL, TokenScope.READ, namespace="vision")
     caplog.set_level("INFO")
     assert status(client, "SetLabel", pb.SetLabelRequest(name="m", label="stable", version=3)).name == "NOT_FOUND"
     assert status(client, "ListModels", pb.ListModelsRequest()) is grpc.StatusCode.OK

@@ -27,7 +27,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from compiler_service.jobs.records import JobStage
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.server import RunningServer, start_server
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import make_parts
 from ingot.channel import authorization, call
 from shared_ir.errors import ErrorCode, IngotError
@@ -54,12 +54,14 @@ class RecordingQueue:
 
 
 @pytest.fixture(name="settings")
-def fixture_settings(tmp_path: Path) -> Iterator[Settings]:
+def fixture_settings(tmp_path: Path) -> Iterator[CompilerSettings]:
     with redis_server() as url:
-        yield Settings(redis_url=url, home=tmp_path, compiler_port=0, compiler_metrics_port=0, drain_seconds=5.0)
+        yield CompilerSettings(
+            redis_url=url, home=tmp_path, compiler_port=0, compiler_metrics_port=0, drain_seconds=5.0
+        )
 
 
-def start(settings: Settings) -> RunningServer:
+def start(settings: CompilerSettings) -> RunningServer:
     catalogue = ToyCompiler()
     return start_server(settings, catalogue, make_parts(settings, catalogue, RecordingQueue(), STAGE_COMMAND))
 
@@ -73,7 +75,7 @@ def submit(client: Client, text: str, **fields: Any) -> pb.Job:
     return client.compile({"name": text}, name=text, **fields)
 
 
-def test_health_and_reflection(settings: Settings) -> None:
+def test_health_and_reflection(settings: CompilerSettings) -> None:
     running = start(settings)
     channel = grpc.insecure_channel(f"127.0.0.1:{running.port}")
     stub = health_pb2_grpc.HealthStub(channel)
@@ -101,7 +103,7 @@ def scrape(running: RunningServer) -> dict[str, float]:
     }
 
 
-def test_metrics_come_from_the_job_store(settings: Settings) -> None:
+def test_metrics_come_from_the_job_store(settings: CompilerSettings) -> None:
     running = start(settings)
     client = Client(f"127.0.0.1:{running.port}")
     before = scrape(running)
@@ -130,7 +132,7 @@ def test_metrics_come_from_the_job_store(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_a_full_queue_refuses(settings: Settings) -> None:
+def test_a_full_queue_refuses(settings: CompilerSettings) -> None:
     running = start(replace(settings, max_jobs=2))
     client = Client(f"127.0.0.1:{running.port}")
     for name in ("a", "b"):
@@ -142,7 +144,7 @@ def test_a_full_queue_refuses(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_too_many_watchers(settings: Settings) -> None:
+def test_too_many_watchers(settings: CompilerSettings) -> None:
     running = start(replace(settings, max_watchers=2))
     client = Client(f"127.0.0.1:{running.port}")
     job = submit(client, "a")
@@ -164,7 +166,7 @@ def test_too_many_watchers(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_the_token_is_needed_but_for_health(settings: Settings) -> None:
+def test_the_token_is_needed_but_for_health(settings: CompilerSettings) -> None:
     running = start(replace(settings, token="s3cret"))
     address = f"127.0.0.1:{running.port}"
     for metadata in ((), (("authorization", "Bearer wrong"),), (("authorization", "s3cret"),)):
@@ -185,7 +187,7 @@ def test_the_token_is_needed_but_for_health(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
+def test_errors_arrive_whole_or_shortened(settings: CompilerSettings) -> None:
     running = start(replace(settings, token="s3cret"))
     address = f"127.0.0.1:{running.port}"
     for token, id, status, expected in (
@@ -206,7 +208,7 @@ def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_an_address_that_is_taken_is_named(settings: Settings) -> None:
+def test_an_address_that_is_taken_is_named(settings: CompilerSettings) -> None:
     running = start(settings)
     for name, port in (("compiler_port", running.port), ("compiler_metrics_port", running.metrics_port)):
         taken: dict[str, Any] = {name: port}
@@ -217,7 +219,7 @@ def test_an_address_that_is_taken_is_named(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_tls(settings: Settings, tmp_path: Path) -> None:
+def test_tls(settings: CompilerSettings, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     running = start(replace(settings, tls_certificate=str(certificate), tls_key=str(key)))
     credentials = grpc.ssl_channel_credentials(certificate.read_bytes())
@@ -251,7 +253,7 @@ def self_signed(directory: Path) -> tuple[Path, Path]:
     return directory / "cert.pem", directory / "key.pem"
 
 
-def test_unreadable_tls_files_and_taken_ports(settings: Settings) -> None:
+def test_unreadable_tls_files_and_taken_ports(settings: CompilerSettings) -> None:
     with pytest.raises(IngotError, match="TLS"):
         start(replace(settings, tls_certificate="/nothing", tls_key="/nothing"))
     running = start(settings)
@@ -260,7 +262,7 @@ def test_unreadable_tls_files_and_taken_ports(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_without_redis_the_service_says_so(settings: Settings) -> None:
+def test_without_redis_the_service_says_so(settings: CompilerSettings) -> None:
     running = start(replace(settings, redis_url="unix:///nothing/here.sock"))
     client = Client(f"127.0.0.1:{running.port}")
     with pytest.raises(grpc.RpcError) as caught:
@@ -273,7 +275,7 @@ def test_without_redis_the_service_says_so(settings: Settings) -> None:
     running.stop(1)
 
 
-def test_stopping_ends_streams_and_lets_calls_finish(settings: Settings) -> None:
+def test_stopping_ends_streams_and_lets_calls_finish(settings: CompilerSettings) -> None:
     running = start(settings)
     address = f"127.0.0.1:{running.port}"
     client = Client(address)
@@ -305,11 +307,11 @@ def test_stopping_ends_streams_and_lets_calls_finish(settings: Settings) -> None
 
 
 def test_settings_name_the_malformed_variable() -> None:
-    given = Settings.from_environment({"INGOT_WORKERS": "4", "INGOT_HOME": "/x", "INGOT_JOB_SECONDS": "1.5"})
+    given = CompilerSettings.from_environment({"INGOT_WORKERS": "4", "INGOT_HOME": "/x", "INGOT_JOB_SECONDS": "1.5"})
     assert (given.workers, given.home, given.job_seconds) == (4, Path("/x"), 1.5)
     assert given.store == "file:///x/store"
     with pytest.raises(IngotError, match="INGOT_WORKERS"):
-        Settings.from_environment({"INGOT_WORKERS": "many"})
+        CompilerSettings.from_environment({"INGOT_WORKERS": "many"})
 
 
 def test_the_process_stops_on_sigterm(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from compiler_service.api.pages import Messages
 from compiler_service.api.servicer import _JobListener
 from compiler_service.jobs.codec import encode
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
+from compiler_service.jobs.records import Event, JobRecord, JobState, TargetRecord, UploadedModel
 from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.watching import Watching
 from compiler_service.metrics import JobMetrics
@@ -28,7 +28,7 @@ pytestmark = pytest.mark.services
 
 def record(job: str) -> JobRecord:
     target = TargetRecord("host", {"triple": "t", "cpu": "c", "features": []}, "ab" * 32)
-    return JobRecord(job, "m", Source("ab" * 32), {"opt_level": 3}, (target,), time.time())
+    return JobRecord(job, "m", UploadedModel("ab" * 32), {"opt_level": 3}, (target,), time.time())
 
 
 FIELDS = sorted(set(encode(record("1"))) - {"job"})

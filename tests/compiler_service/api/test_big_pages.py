@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compiler_service.server import RunningServer, start_server
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import make_parts
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from tests.services.installation import Client
@@ -34,7 +34,7 @@ class Nobody:
 @pytest.fixture(name="running")
 def fixture_running(tmp_path: Path) -> Iterator[RunningServer]:
     with redis_server() as url:
-        settings = Settings(redis_url=url, home=tmp_path, compiler_port=0, compiler_metrics_port=-1)
+        settings = CompilerSettings(redis_url=url, home=tmp_path, compiler_port=0, compiler_metrics_port=-1)
         running = start_server(settings, ToyCompiler(), make_parts(settings, ToyCompiler(), Nobody(), STAGE_COMMAND))
         yield running
         running.stop(1)

@@ -19,7 +19,7 @@ from compiler_service.compiler.reference.verification import compare, require_ve
 from compiler_service.jobs.reconciler import lost_too_often
 from compiler_service.jobs.records import JobStage
 from compiler_service.stages.outcome import exceeded, how_it_died
-from compiler_service.store.sources import SourceStore, Upload
+from compiler_service.store.sources import SourceStore, UploadAnnouncement
 from compiler_service.worker.faults import PATIENCE, disk_full, explain
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.work import why_unwanted
@@ -30,7 +30,7 @@ from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, resolve_target
 from shared_ir.service_kit.access.gate import unauthenticated
-from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.principal import Principal, TokenScope
 from shared_ir.service_kit.status import STATUS, internal
 from shared_ir.storage.local import FileStore
 from tests.services.artifacts import toy_artifact
@@ -95,7 +95,9 @@ def wrong_answer() -> object:
 
 def other_bytes(folder: Path) -> object:
     data = b"a model"
-    return SourceStore(FileStore(folder), 99).receive(Upload("m.onnx", len(data), sha256_hex(data)), [b"a modem"])
+    return SourceStore(FileStore(folder), 99).receive(
+        UploadAnnouncement("m.onnx", len(data), sha256_hex(data)), [b"a modem"]
+    )
 
 
 def published(folder: Path) -> ArtifactRepository:
@@ -159,7 +161,9 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.INVALID_ARGUMENT: lambda _: compiled(model(), optlevel=3),
     ErrorCode.INVALID_TARGET: lambda _: resolve_target("pentium-9", lambda: PRESETS["x86-64-v3"][0]),
     ErrorCode.UNAUTHENTICATED: lambda _: raised(unauthenticated()),
-    ErrorCode.PERMISSION_DENIED: lambda _: Principal("ci", scopes=frozenset({Scope.READ})).require(Scope.LABEL),
+    ErrorCode.PERMISSION_DENIED: lambda _: Principal("ci", scopes=frozenset({TokenScope.READ})).require(
+        TokenScope.LABEL
+    ),
     ErrorCode.NOT_FOUND: lambda folder: ArtifactRepository(FileStore(folder), TrustStore.of([])).resolve("m"),
     ErrorCode.ALREADY_EXISTS: up_twice,
     ErrorCode.CONFLICT: moved_meanwhile,

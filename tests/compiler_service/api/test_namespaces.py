@@ -21,7 +21,7 @@ from compiler_service.jobs.records import JobState
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
 from compiler_service.keys import worker_keys
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
@@ -43,7 +43,7 @@ def fixture_guarded(tmp_path: Path, toy_stages: None) -> Iterator[Guarded]:
     with redis_server() as url:
         home = tmp_path / "home"
         home.mkdir()
-        guarded = Guarded(Settings(redis_url=url, home=home, compiler_port=0, compiler_metrics_port=-1))
+        guarded = Guarded(CompilerSettings(redis_url=url, home=home, compiler_port=0, compiler_metrics_port=-1))
         yield guarded
         guarded.running.stop(0)
 

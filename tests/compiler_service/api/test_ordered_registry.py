@@ -20,7 +20,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry import pages
 from shared_ir.registry.pages import ChangeFilter, ModelFilter
-from shared_ir.service_kit.access.principal import Scope
+from shared_ir.service_kit.access.principal import TokenScope
 from shared_ir.service_kit.status import attached_error
 from tests.compiler_service.api.divided import Divided, divided
 from tests.compiler_service.api.test_access import METHODS, REQUESTS
@@ -239,12 +239,12 @@ def test_nothing_of_others_is_seen_or_changed_by_any_method(scene: Divided, vict
 
 def test_a_scope_of_its_own_deletes(scene: Divided) -> None:
     scene.publish("scoped.net", 1)
-    every = set(Scope)
-    without = scene.client("no-delete", "scoped", *(every - {Scope.DELETE}))
+    every = set(TokenScope)
+    without = scene.client("no-delete", "scoped", *(every - {TokenScope.DELETE}))
     for act in (lambda: without.delete_version("net", 1), lambda: without.delete_model("net", force=True)):
         assert refused(act).code is ErrorCode.PERMISSION_DENIED
     assert [event.action for event in without.events()] == ["publish"]
-    only = scene.client("only-delete", "scoped", Scope.DELETE)
+    only = scene.client("only-delete", "scoped", TokenScope.DELETE)
     assert refused(only.events).code is ErrorCode.PERMISSION_DENIED
     only.delete_version("net", 1)
     assert set(SCOPES) == set(METHODS)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from compiler_service.api import reports
-from compiler_service.api.reports import Reports
+from compiler_service.api.reports import VerificationReports
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 
@@ -41,8 +41,8 @@ def job(state: str = "SUCCEEDED") -> pb.Job:
     return pb.Job(targets=[pb.TargetJob(artifact_key="ab" * 32, state=f"JOB_STATE_{state}")])
 
 
-def made(repository: Repository) -> Reports:
-    return Reports(repository)  # type: ignore[arg-type]
+def made(repository: Repository) -> VerificationReports:
+    return VerificationReports(repository)  # type: ignore[arg-type]
 
 
 def test_what_is_known_is_told_and_read_once() -> None:

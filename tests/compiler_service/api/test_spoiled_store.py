@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import ingot
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import Parts, make_parts
 from ingot.cli.main import main
 from shared_ir.artifact.published import blob_key
@@ -140,7 +140,7 @@ def test_a_store_that_was_taken_away_is_away(scene: Divided, ann: ingot.Client, 
 
 def test_a_service_with_a_new_home_knows_from_redis_that_its_store_is_away(tmp_path: Path) -> None:
     with redis_server() as url:
-        settings = Settings(redis_url=url, home=tmp_path / "home", store_url=(tmp_path / "store").as_uri())
+        settings = CompilerSettings(redis_url=url, home=tmp_path / "home", store_url=(tmp_path / "store").as_uri())
 
         def started() -> Parts:
             return make_parts(settings, ToyCompiler(), Nowhere(), STAGE_COMMAND)

@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from compiler_service.jobs import watching
-from compiler_service.jobs.records import Event, JobRecord, JobState, Source
+from compiler_service.jobs.records import Event, JobRecord, JobState, UploadedModel
 from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.watching import Watching
 from shared_ir.errors import ErrorCode, IngotError
@@ -60,7 +60,7 @@ def fixture_store() -> Iterator[JobStore]:
 
 
 def create(store: JobStore, job: str = "j") -> None:
-    store.create(JobRecord(job, "m", Source("ab" * 32), {}, (), time.time()))
+    store.create(JobRecord(job, "m", UploadedModel("ab" * 32), {}, (), time.time()))
 
 
 def log(store: JobStore, text: str, job: str = "j") -> None:

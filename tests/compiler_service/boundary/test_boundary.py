@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from compiler_service.boundary.parts import Part
+from compiler_service.boundary.parts import BoundaryPart
 from compiler_service.boundary.state import standing
 from compiler_service.stages.runner import StageLimits, StageRunner
 from shared_ir.machine.target import Target, parse_target, target_to_dict
@@ -26,18 +26,18 @@ PROBE = Path(__file__).with_name("probe.py")
 PROCESSES = 60
 FS_IOC_GETFLAGS = 0x80086601
 
-NEEDS: Mapping[str, Part] = {
-    "signal the worker": Part.SIGNALS,
-    "change the worker's limits": Part.SYSTEM_CALLS,
-    "move the worker to another core": Part.SYSTEM_CALLS,
-    "set the worker's turn aside": Part.SYSTEM_CALLS,
-    "connect to an abstract socket": Part.SYSTEM_CALLS,
-    "send to an abstract socket from a pair": Part.SYSTEM_CALLS,
-    "see a network": Part.NETWORK,
-    "very many processes": Part.LIMITS,
-    "have capabilities": Part.PRIVILEGES,
-    "become someone": Part.SYSTEM_CALLS,
-    "gain privileges": Part.PRIVILEGES,
+NEEDS: Mapping[str, BoundaryPart] = {
+    "signal the worker": BoundaryPart.SIGNALS,
+    "change the worker's limits": BoundaryPart.SYSTEM_CALLS,
+    "move the worker to another core": BoundaryPart.SYSTEM_CALLS,
+    "set the worker's turn aside": BoundaryPart.SYSTEM_CALLS,
+    "connect to an abstract socket": BoundaryPart.SYSTEM_CALLS,
+    "send to an abstract socket from a pair": BoundaryPart.SYSTEM_CALLS,
+    "see a network": BoundaryPart.NETWORK,
+    "very many processes": BoundaryPart.LIMITS,
+    "have capabilities": BoundaryPart.PRIVILEGES,
+    "become someone": BoundaryPart.SYSTEM_CALLS,
+    "gain privileges": BoundaryPart.PRIVILEGES,
 }
 """Parts of the boundary that attempts are stopped by, where that is not the file view or the filter of system calls."""
 
@@ -103,7 +103,7 @@ def test_hostile_code_gets_nothing(tmp_path: Path, aims: dict[str, Any], monkeyp
     finally:
         os.close(left_open)
     missing = standing().missing
-    excused = {name for name in got if NEEDS.get(name, Part.FILES) in missing}
+    excused = {name for name in got if NEEDS.get(name, BoundaryPart.FILES) in missing}
     assert {name: what for name, what in got.items() if what and name not in excused} == {}
     if excused:
         pytest.skip(f"this kernel lacks a part of the boundary: {standing()}; not tried: {', '.join(sorted(excused))}")
@@ -178,7 +178,7 @@ for program in json.loads((work / "request.json").read_bytes())["options"]["prog
 """
 
 
-@pytest.mark.skipif(Part.FILES in standing().missing, reason="this kernel has no Landlock")
+@pytest.mark.skipif(BoundaryPart.FILES in standing().missing, reason="this kernel has no Landlock")
 @pytest.mark.parametrize(
     ("stage", "target", "may"),
     [

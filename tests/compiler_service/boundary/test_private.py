@@ -15,17 +15,17 @@ from typing import Any
 import pytest
 
 from compiler_service.boundary.imports import ROOT, imports, libraries
-from compiler_service.boundary.parts import Part, Standing
+from compiler_service.boundary.parts import BoundaryPart, Standing
 from compiler_service.boundary.policy import Policy
 from compiler_service.boundary.private import held, private_places, without
 from compiler_service.boundary.state import LAUNCH, say_standing, standing
 from compiler_service.boundary.toolchain import narrowed, toolchain
-from compiler_service.settings import Settings, variable
+from compiler_service.settings import CompilerSettings, variable
 from compiler_service.stages.local import _beside, _refuse_private
 from compiler_service.stages.runner import StageLimits, StageRunner
 from shared_ir.errors import IngotError
 
-needs_files = pytest.mark.skipif(Part.FILES in standing().missing, reason="this kernel has no Landlock")
+needs_files = pytest.mark.skipif(BoundaryPart.FILES in standing().missing, reason="this kernel has no Landlock")
 
 TRIES = """
 import json, os, pathlib, sys
@@ -121,8 +121,8 @@ def test_a_place_that_a_grant_leads_to_all_the_same_is_a_missing_part(tmp_path: 
         policy.write_bytes(Policy((*toolchain(), *grants), kept_out=(str(key),)).to_json())
         done = subprocess.run([*LAUNCH, str(policy)], capture_output=True, text=True, timeout=60, check=True)
         found = Standing.from_dict(json.loads(done.stdout)).missing
-        if standing().holds(Part.FILES):
-            assert (str(key) in found.get(Part.FILES, "")) is missing
+        if standing().holds(BoundaryPart.FILES):
+            assert (str(key) in found.get(BoundaryPart.FILES, "")) is missing
 
 
 @needs_files
@@ -130,7 +130,7 @@ def test_an_installation_whose_home_is_this_python_is_said(monkeypatch: pytest.M
     monkeypatch.setenv("INGOT_HOME", sys.prefix)
     assert all(not held(path, [os.path.realpath(sys.prefix)]) for path, _ in toolchain())
     assert any(sys.prefix in sentence for sentence in narrowed())
-    assert sys.prefix in standing.__wrapped__().missing[Part.FILES]
+    assert sys.prefix in standing.__wrapped__().missing[BoundaryPart.FILES]
 
 
 def test_what_is_given_in_part_is_said_at_the_start(
@@ -147,7 +147,7 @@ def test_what_is_given_in_part_is_said_at_the_start(
 def test_every_setting_that_names_a_place_is_kept_out() -> None:
     """Also those that come later: what looks like a path is one."""
     not_secret = {"compiler_host", "tls_certificate", "tls_client_ca"}
-    for own in fields(Settings):
+    for own in fields(CompilerSettings):
         if own.type in ("str", "Path") and own.name not in not_secret:
             assert "/some/place" in private_places({variable(own.name): "/some/place"}), own.name
     assert "/some/redis" in private_places({"INGOT_REDIS_URL": "unix:///some/redis/redis.sock?db=1"})

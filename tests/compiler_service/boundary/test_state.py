@@ -15,16 +15,16 @@ from prometheus_client.core import Metric
 
 from compiler_service.boundary import state
 from compiler_service.boundary.launch import REFUSED
-from compiler_service.boundary.parts import PROMISES, Part, Standing
+from compiler_service.boundary.parts import PROMISES, BoundaryPart, Standing
 from compiler_service.boundary.policy import Policy
 from compiler_service.boundary.state import LAUNCH, require, required_parts, say_standing, standing
 from compiler_service.boundary.toolchain import toolchain
 from compiler_service.metrics import boundary_gauge
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.stages.outcome import how_it_died
 from shared_ir.errors import ErrorCode, IngotError
 
-LACKING = Standing({Part.FILES: "no Landlock", Part.NETWORK: "not permitted"})
+LACKING = Standing({BoundaryPart.FILES: "no Landlock", BoundaryPart.NETWORK: "not permitted"})
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def _lacking(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_part_promises_something() -> None:
-    assert set(PROMISES) == set(Part)
+    assert set(PROMISES) == set(BoundaryPart)
 
 
 def test_a_part_that_the_kernel_refuses_is_missing_with_a_reason(tmp_path: Path) -> None:
@@ -45,8 +45,8 @@ def test_a_part_that_the_kernel_refuses_is_missing_with_a_reason(tmp_path: Path)
     inner = [*LAUNCH, str(policy)]
     done = subprocess.run([*LAUNCH, str(policy), *inner], capture_output=True, text=True, timeout=60, check=True)
     missing = Standing.from_dict(json.loads(done.stdout)).missing
-    assert set(missing) >= {Part.NETWORK, Part.PROCESSES}
-    assert not set(missing) & {Part.FILES, Part.SYSTEM_CALLS, Part.PRIVILEGES}
+    assert set(missing) >= {BoundaryPart.NETWORK, BoundaryPart.PROCESSES}
+    assert not set(missing) & {BoundaryPart.FILES, BoundaryPart.SYSTEM_CALLS, BoundaryPart.PRIVILEGES}
     assert all(missing.values())
     policy.write_bytes(Policy([*toolchain(), (str(tmp_path), "read")], required=("processes",)).to_json())
     program = [sys.executable, "-c", "print('started')"]
@@ -60,15 +60,15 @@ def test_a_part_that_the_kernel_refuses_is_missing_with_a_reason(tmp_path: Path)
 @pytest.mark.parametrize(
     ("fault", "part"),
     [
-        ("landlock.version = enter.version = lambda: 0", Part.FILES),
-        ("enter.refuse_calls = seccomp.refuse_calls; seccomp.ARCHITECTURES = {}", Part.SYSTEM_CALLS),
-        ("enter.drop_privileges = lambda: privileges.prctl(-1)", Part.PRIVILEGES),
-        ("enter.why_not_permitted = lambda: 'forbidden'", Part.NETWORK),
-        ("enter.why_not_permitted = lambda: 'forbidden'", Part.PROCESSES),
-        ("enter.why_not_permitted = lambda: 'forbidden'; enter.version = lambda: 5", Part.SIGNALS),
+        ("landlock.version = enter.version = lambda: 0", BoundaryPart.FILES),
+        ("enter.refuse_calls = seccomp.refuse_calls; seccomp.ARCHITECTURES = {}", BoundaryPart.SYSTEM_CALLS),
+        ("enter.drop_privileges = lambda: privileges.prctl(-1)", BoundaryPart.PRIVILEGES),
+        ("enter.why_not_permitted = lambda: 'forbidden'", BoundaryPart.NETWORK),
+        ("enter.why_not_permitted = lambda: 'forbidden'", BoundaryPart.PROCESSES),
+        ("enter.why_not_permitted = lambda: 'forbidden'; enter.version = lambda: 5", BoundaryPart.SIGNALS),
     ],
 )
-def test_kernels_that_lack_a_part(fault: str, part: Part) -> None:
+def test_kernels_that_lack_a_part(fault: str, part: BoundaryPart) -> None:
     """Each as a process on such a kernel would find it; the other parts are entered all the same."""
     script = (
         "import json; from compiler_service.boundary import enter, landlock, privileges, seccomp\n"
@@ -87,7 +87,13 @@ def test_kernels_that_lack_a_part(fault: str, part: Part) -> None:
     )
     missing = Standing.from_dict(json.loads(done.stdout)).missing
     assert missing[part]
-    assert set(missing) - set(standing().missing) <= {part, Part.NETWORK, Part.PROCESSES, Part.SIGNALS, Part.LIMITS}
+    assert set(missing) - set(standing().missing) <= {
+        part,
+        BoundaryPart.NETWORK,
+        BoundaryPart.PROCESSES,
+        BoundaryPart.SIGNALS,
+        BoundaryPart.LIMITS,
+    }
 
 
 @pytest.mark.slow
@@ -109,22 +115,22 @@ def test_a_service_refuses_to_start_without_what_it_requires(module: str, tmp_pa
 
 def test_what_may_be_required() -> None:
     assert required_parts("best-effort") == ()
-    assert set(required_parts("require")) == set(Part)
-    assert required_parts("files, system-calls") == (Part.FILES, Part.SYSTEM_CALLS)
+    assert set(required_parts("require")) == set(BoundaryPart)
+    assert required_parts("files, system-calls") == (BoundaryPart.FILES, BoundaryPart.SYSTEM_CALLS)
     for text in ("", "all", "files,nonsense"):
         with pytest.raises(IngotError) as caught:
             required_parts(text)
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     with pytest.raises(IngotError, match="INGOT_SANDBOX"):
-        Settings.from_environment({"INGOT_SANDBOX": "off"})
+        CompilerSettings.from_environment({"INGOT_SANDBOX": "off"})
 
 
 @pytest.mark.usefixtures("_lacking")
 def test_what_is_required_and_missing_refuses_to_start() -> None:
     require(())
-    require((Part.SYSTEM_CALLS,))
+    require((BoundaryPart.SYSTEM_CALLS,))
     with pytest.raises(IngotError, match=r"files \(no Landlock\)") as caught:
-        require(tuple(Part))
+        require(tuple(BoundaryPart))
     assert caught.value.code is ErrorCode.UNAVAILABLE
     assert caught.value.field == "INGOT_SANDBOX"
 
@@ -141,4 +147,4 @@ def test_what_is_missing_is_one_warning(caplog: pytest.LogCaptureFixture) -> Non
 def test_a_part_counts_where_every_machine_has_it() -> None:
     gauge: Metric = boundary_gauge([Standing(), LACKING])
     values = {sample.labels["part"]: sample.value for sample in gauge.samples}
-    assert values == {part.value: 0.0 if part in LACKING.missing else 1.0 for part in Part}
+    assert values == {part.value: 0.0 if part in LACKING.missing else 1.0 for part in BoundaryPart}

@@ -134,9 +134,17 @@ def test_named_passes_of_loops(loops: Path, capsys: pytest.CaptureFixture[str]) 
 def test_the_passes_of_loops_are_printed(loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--print-pipeline", str(loops)]) == 0
     printed = capsys.readouterr().out.strip()
-    assert printed.split(",") == [name for name, _ in LOOP_PASSES]
+    assert printed.split(",") == [item.name for item in LOOP_PASSES]
     assert main(["-p", printed, "--print-pipeline"]) == 0
     assert capsys.readouterr().out.strip() == printed
+
+
+def test_an_order_that_passes_of_loops_do_not_admit(loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-p", "flatten,skip", str(loops)]) == 2
+    said = capsys.readouterr().err
+    assert "pass 'skip' must not find flat and comes behind pass 'flatten', which gives it" in said
+    assert main(["-p", "flatten,skip", "--print-pipeline"]) == 2
+    assert "'flatten'" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("usage", [["-p", "fuse"], ["-p", "skip{x=1}"], ["-p", ""], ["--target", "host"], ["-O", "1"]])

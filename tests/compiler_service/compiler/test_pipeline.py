@@ -11,6 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
+from bench.calls import sum_model
+from compiler_service.compiler import pipeline
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import ModelSource, check_model, compile_model, tune_model, verify_artifact
@@ -18,7 +20,7 @@ from compiler_service.compiler.reference.verification import compare
 from compiler_service.compiler.tune.records import read_records
 from compiler_service.stages.compiler import RUN_ONCE
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import parse_target
 from shared_ir.plan.json_form import write_plan
@@ -132,11 +134,11 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
 
 
 @cache
-def compiled(model: str, **options: Any) -> Artifact:
+def compiled(model: str, **options: Any) -> CompiledArtifact:
     return anew(model, **options)
 
 
-def anew(model: str, **options: Any) -> Artifact:
+def anew(model: str, **options: Any) -> CompiledArtifact:
     return compile_model(ModelSource.of(MODELS[model]), host_target(), CompileOptions(**options), workers=0)
 
 
@@ -257,3 +259,18 @@ def test_tuning_for_another_machine_is_refused() -> None:
 
 def test_check_lists_nothing_for_a_good_model() -> None:
     assert not check_model(ModelSource.of(MODELS["image"])).obstacles
+
+
+def test_a_kernel_that_no_code_can_be_made_of_is_shown(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def breaks(*_: Any) -> str:
+        raise IngotError(ErrorCode.COMPILER_FAULT, "no code is made today")
+
+    monkeypatch.setattr(pipeline, "emit_kernel", breaks)
+    monkeypatch.setenv("DEBUG", "4")
+    with pytest.raises(IngotError, match="no code is made today"):
+        compile_model(ModelSource(sum_model().SerializeToString()), host_target(), CompileOptions(opt_level=0))
+    said = capsys.readouterr().err
+    assert "(rule: " in said
+    assert said.count("function k") == 2, "as it was lowered, and behind all passes"

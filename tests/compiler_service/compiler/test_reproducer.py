@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,7 +50,7 @@ def test_of_a_pass_over_graphs(
 def test_of_a_pass_over_loops(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    broken = tuple((name, breaks if name == "unroll" else each) for name, each in passes.LOOP_PASSES)
+    broken = tuple(replace(item, apply=breaks) if item.name == "unroll" else item for item in passes.LOOP_PASSES)
     monkeypatch.setattr(passes, "LOOP_PASSES", broken)
     monkeypatch.setattr(opt, "LOOP_PASSES", broken)
     error = fault_of(sum_model().SerializeToString())
@@ -73,8 +74,8 @@ def test_a_remedy_that_names_an_option_helps(item: Pass, monkeypatch: pytest.Mon
             pipeline.run_graph(graph, PassContext(disabled=frozenset({item.name})))
 
 
-@pytest.mark.parametrize("name", [name for name, _ in passes.LOOP_PASSES])
+@pytest.mark.parametrize("name", [item.name for item in passes.LOOP_PASSES])
 def test_passes_over_loops_have_no_option_to_be_left_out_by(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = tuple((own, breaks if own == name else each) for own, each in passes.LOOP_PASSES)
+    broken = tuple(replace(item, apply=breaks) if item.name == name else item for item in passes.LOOP_PASSES)
     monkeypatch.setattr(passes, "LOOP_PASSES", broken)
     assert "disabled_passes" not in fault_of(sum_model().SerializeToString()).remedy

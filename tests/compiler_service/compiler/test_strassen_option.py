@@ -13,7 +13,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import ModelSource, compile_model
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 
 ROWS, WIDTH = 129, 768
 
@@ -32,21 +32,21 @@ def dense_model(*shape: int | str) -> tuple[bytes, np.ndarray]:
     return model.SerializeToString(), weight
 
 
-def compiled(**options: Any) -> Artifact:
+def compiled(**options: Any) -> CompiledArtifact:
     return compile_model(ModelSource.of(dense_model()[0]), host_target(), CompileOptions(**options), workers=0)
 
 
 @pytest.fixture(scope="module")
-def fast() -> Artifact:
+def fast() -> CompiledArtifact:
     return compiled()
 
 
-def run(artifact: Artifact, x: np.ndarray, threads: int = 1) -> np.ndarray:
+def run(artifact: CompiledArtifact, x: np.ndarray, threads: int = 1) -> np.ndarray:
     with load_model(artifact, threads=threads) as model:
         return np.array(model.run({"x": x})["y"])
 
 
-def test_the_report_names_the_algorithm_and_its_error(fast: Artifact) -> None:
+def test_the_report_names_the_algorithm_and_its_error(fast: CompiledArtifact) -> None:
     (entry,) = fast.report["algorithms"]
     assert entry["algorithm"] == "strassen <2, 2, 2; 7>"
     assert entry["nodes"] == ["dense", "relu"]
@@ -54,26 +54,26 @@ def test_the_report_names_the_algorithm_and_its_error(fast: Artifact) -> None:
 
 
 @pytest.mark.parametrize("options", [{"strassen": False}, {"opt_level": 2}])
-def test_it_can_be_switched_off(fast: Artifact, options: dict[str, object]) -> None:
+def test_it_can_be_switched_off(fast: CompiledArtifact, options: dict[str, object]) -> None:
     plain = compiled(**options)
     assert plain.report["algorithms"] == []
     assert plain.manifest.key != fast.manifest.key
     assert fast.plan.weights_size == plain.plan.weights_size * 7 // 4
 
 
-def test_results_stay_close_to_float64(fast: Artifact) -> None:
+def test_results_stay_close_to_float64(fast: CompiledArtifact) -> None:
     x = np.random.default_rng(1).standard_normal((ROWS, WIDTH)).astype(np.float32)
     wanted = np.maximum(x.astype(np.float64) @ dense_model()[1], 0)
     for artifact, tolerance in ((fast, 3e-6), (compiled(strassen=False), 2e-6)):
         assert np.abs(run(artifact, x) - wanted).max() < tolerance * np.abs(wanted).max()
 
 
-def test_threads_compute_the_same_bits(fast: Artifact) -> None:
+def test_threads_compute_the_same_bits(fast: CompiledArtifact) -> None:
     x = np.random.default_rng(2).standard_normal((ROWS, WIDTH)).astype(np.float32)
     np.testing.assert_array_equal(run(fast, x), run(fast, x, threads=2))
 
 
-def test_what_is_not_finite_stays_within_its_pair_of_rows(fast: Artifact) -> None:
+def test_what_is_not_finite_stays_within_its_pair_of_rows(fast: CompiledArtifact) -> None:
     x = np.random.default_rng(3).standard_normal((ROWS, WIDTH)).astype(np.float32)
     clean = run(fast, x)
     for row in (5, ROWS - 1):

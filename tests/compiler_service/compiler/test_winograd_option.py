@@ -13,7 +13,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import ModelSource, compile_model
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 
 CHANNELS = 32
 
@@ -35,15 +35,15 @@ def convolution_model() -> tuple[bytes, np.ndarray]:
 
 
 @pytest.fixture(scope="module")
-def filtered() -> Artifact:
+def filtered() -> CompiledArtifact:
     return compiled()
 
 
-def compiled(**options: Any) -> Artifact:
+def compiled(**options: Any) -> CompiledArtifact:
     return compile_model(ModelSource.of(convolution_model()[0]), host_target(), CompileOptions(**options), workers=0)
 
 
-def test_the_report_names_the_algorithm_and_its_error(filtered: Artifact) -> None:
+def test_the_report_names_the_algorithm_and_its_error(filtered: CompiledArtifact) -> None:
     (entry,) = filtered.report["algorithms"]
     assert entry["algorithm"] == "winograd F(4x4, 3x3)"
     assert entry["nodes"] == ["conv", "relu"]
@@ -63,14 +63,14 @@ def test_the_report_names_windows_along_one_axis() -> None:
 
 
 @pytest.mark.parametrize("options", [{"winograd": False}, {"opt_level": 2}])
-def test_it_can_be_switched_off(filtered: Artifact, options: dict[str, object]) -> None:
+def test_it_can_be_switched_off(filtered: CompiledArtifact, options: dict[str, object]) -> None:
     plain = compiled(**options)
     assert plain.report["algorithms"] == []
     assert plain.manifest.key != filtered.manifest.key
     assert filtered.plan.weights_size >= 4 * plain.plan.weights_size * 0.9  # 36 products in place of 9
 
 
-def test_results_stay_close_to_float64(filtered: Artifact) -> None:
+def test_results_stay_close_to_float64(filtered: CompiledArtifact) -> None:
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, 24, 24)).astype(np.float32)
     windows = np.lib.stride_tricks.sliding_window_view(
         np.pad(x[0].astype(np.float64), ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2)

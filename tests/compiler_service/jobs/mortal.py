@@ -21,7 +21,7 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.reconciler import Found, Reconciler
-from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
+from compiler_service.jobs.records import JobRecord, JobStage, Submission, UploadedModel
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
@@ -29,16 +29,16 @@ from compiler_service.jobs.waiting.line import LINES
 from compiler_service.stages.process import run
 from compiler_service.stages.runner import PREPARE
 from compiler_service.store.reproducers import Reproducers
-from compiler_service.store.sources import SourceStore, Upload
+from compiler_service.store.sources import SourceStore, UploadAnnouncement
 from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.stages import StageWorker
-from compiler_service.worker.turns import Turns
+from compiler_service.worker.turns import WorkerTurns
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
 from shared_ir.machine.target import Target
 from shared_ir.storage.local import FileStore
-from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo
+from shared_ir.storage.protocol import Data, Identity, ObjectDraft, ObjectInfo
 from tests.services.toy_compiler import ToyCompiler
 from tests.services.toy_stages import ToyStages
 
@@ -95,8 +95,8 @@ class MortalStore:
     def put(self, key: str, data: Data) -> None:
         self.life.spend(lambda: self.own.put(key, data))
 
-    def draft(self, key: str) -> Draft:
-        found: Draft = self.life.spend(lambda: self.own.draft(key))
+    def draft(self, key: str) -> ObjectDraft:
+        found: ObjectDraft = self.life.spend(lambda: self.own.draft(key))
         return found
 
     def put_if_absent(self, key: str, data: Data) -> bool:
@@ -242,7 +242,7 @@ class Process:
             threading.Event(),
             "a worker",
         )
-        self.turns = Turns(self.service, self.worker)
+        self.turns = WorkerTurns(self.service, self.worker)
 
     def submit(
         self,
@@ -254,8 +254,8 @@ class Process:
         **order: Any,
     ) -> JobRecord:
         data = json.dumps(model).encode()
-        self.sources.receive(Upload("model.json", len(data), sha256_hex(data), namespace=namespace), [data])
-        source = Source(sha256_hex(data), namespace=namespace)
+        self.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data), namespace=namespace), [data])
+        source = UploadedModel(sha256_hex(data), namespace=namespace)
         return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
 
     def work(self) -> None:

@@ -18,9 +18,9 @@ from redis import Redis
 from compiler_service.jobs.clerk import Clerk, OrderedWrites, signing_key_id, writes_of
 from compiler_service.jobs.records import Submission
 from compiler_service.keys import api_keys, worker_keys
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import Parts, make_parts
-from shared_ir.artifact.published import Label, artifact_path, label_document, label_path
+from shared_ir.artifact.published import PublishedLabel, artifact_path, label_document, label_path
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
@@ -47,7 +47,7 @@ class Split:
 
     def __init__(self, home: Path, url: str) -> None:
         self.worker = Platform(home / "worker", url)
-        self.settings = Settings(
+        self.settings = CompilerSettings(
             redis_url=url,
             home=home / "api",
             store_url=(home / "worker" / "store").as_uri(),
@@ -100,7 +100,7 @@ def test_the_api_has_no_key_that_anybody_loads_code_of(split: Split) -> None:
     assert sealer.key_id not in TrustFolder(split.settings.trust_directory).keys
     assert sealer.key_id in TrustFolder(split.settings.orders_directory).keys
     version = split.worker.parts.repository.version("m", 1)
-    forged = Label("m", "stable", 1, version.index.digest, time.time_ns(), time.time_ns())
+    forged = PublishedLabel("m", "stable", 1, version.index.digest, time.time_ns(), time.time_ns())
     split.worker.parts.repository.store.put(label_path("m", "stable"), label_document(forged, sealer))
     for parts in (split.api, split.worker.parts):
         assert parts.repository.labels("m") == {}
@@ -259,7 +259,7 @@ def test_an_order_is_one_for_two_minutes(split: Split, monkeypatch: pytest.Monke
 
 
 def test_an_api_with_the_signing_key_does_as_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    settings = Settings(home=tmp_path, signing_key=str(tmp_path / "signing.pem"))
+    settings = CompilerSettings(home=tmp_path, signing_key=str(tmp_path / "signing.pem"))
     keys = api_keys(settings)
     assert keys.signer is not None
     assert "only workers need" in caplog.text
@@ -269,6 +269,6 @@ def test_an_api_with_the_signing_key_does_as_before(tmp_path: Path, caplog: pyte
 def test_an_api_that_no_worker_would_hear_does_not_start(tmp_path: Path) -> None:
     (tmp_path / "trust").write_text("a file where a folder should be")
     with pytest.raises(IngotError, match="no worker would take") as caught:
-        api_keys(Settings(home=tmp_path))
+        api_keys(CompilerSettings(home=tmp_path))
     assert caught.value.field == str(tmp_path / "trust" / "orders")
-    assert replace(Settings(home=tmp_path), trust="/elsewhere").orders_directory == Path("/elsewhere/orders")
+    assert replace(CompilerSettings(home=tmp_path), trust="/elsewhere").orders_directory == Path("/elsewhere/orders")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from compiler_service.jobs.neighbours import Addressed, Member
-from compiler_service.jobs.records import JobRecord, JobStage, Source, TargetRecord
+from compiler_service.jobs.records import JobRecord, JobStage, TargetRecord, UploadedModel
 from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.dispatch import Dispatch
 from shared_ir.errors import ErrorCode, IngotError
@@ -51,7 +51,9 @@ def fixture_dispatch(store: JobStore, broker: Broker) -> Dispatch:
 def job(name: str, target: str = "raspberry-pi/4b", verification: str = "required", created: float = 1.0) -> JobRecord:
     spec = target_to_dict(PRESETS[target][0])
     options = {} if verification == "available" else {"verification": verification}
-    return JobRecord(name, "m", Source("ab" * 32), options, (TargetRecord(target, spec, f"key of {name}"),), created)
+    return JobRecord(
+        name, "m", UploadedModel("ab" * 32), options, (TargetRecord(target, spec, f"key of {name}"),), created
+    )
 
 
 def all_know(redis: Redis) -> None:

@@ -13,7 +13,7 @@ from compiler_service.jobs.codec import encode
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.packing import pack
-from compiler_service.jobs.records import JobRecord, JobState, Source, TargetRecord
+from compiler_service.jobs.records import JobRecord, JobState, TargetRecord, UploadedModel
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -23,7 +23,7 @@ ARM = {"cpu": "cortex-a72", "triple": "aarch64-linux-gnu"}
 def job(number: int, **fields: Any) -> JobRecord:
     """Number 3 was ordered in second 1003."""
     targets = (TargetRecord("raspberry-pi/4b", ARM, "k") if number % 2 else TargetRecord("host", {"cpu": "x"}, "k"),)
-    order: dict[str, Any] = {"id": f"j{number}", "name": "m", "source": Source("ab" * 32), "options": {}}
+    order: dict[str, Any] = {"id": f"j{number}", "name": "m", "source": UploadedModel("ab" * 32), "options": {}}
     return JobRecord(**order | {"targets": targets, "created": 1000.0 + number} | fields)
 
 

@@ -16,7 +16,7 @@ from compiler_service.jobs.codec import decode, encode
 from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
+from compiler_service.jobs.records import Event, JobRecord, JobState, TargetRecord, UploadedModel
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -25,7 +25,7 @@ ERROR = IngotError(ErrorCode.LIMIT_EXCEEDED, "too big", expected="small")
 
 def record(job: str = "j1", **fields: Any) -> JobRecord:
     targets = (TargetRecord("host", {"cpu": "x"}, "k1"), TargetRecord("arm", {"cpu": "y"}, "k2"))
-    source = Source("ab" * 32, {"w.bin": "cd" * 32})
+    source = UploadedModel("ab" * 32, {"w.bin": "cd" * 32})
     given: dict[str, Any] = {
         "id": job,
         "name": "m",
@@ -176,7 +176,7 @@ def test_counters(redis: Redis) -> None:
 
 def test_orders_of_the_version_before_are_read() -> None:
     """They have neither user, trace nor namespace; what a later version adds is let be."""
-    whole = replace(record(), user="ci", trace="00-ab", running_stages=2, source=Source("ab" * 32, {}, "vision"))
+    whole = replace(record(), user="ci", trace="00-ab", running_stages=2, source=UploadedModel("ab" * 32, {}, "vision"))
     fields = encode(whole)
     assert decode(fields) == whole
     order = json.loads(fields["job"])

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, Source
-from compiler_service.jobs.waiting.line import Line
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, UploadedModel
+from compiler_service.jobs.waiting.line import WaitingLine
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal
 from shared_ir.service_kit.access.token_file import editing
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.services
 
 
 def job(name: str, user: str = "", created: float = 1.0, priority: int = 0) -> JobRecord:
-    order: dict[str, Any] = {"id": name, "name": "m", "source": Source("ab" * 32), "options": {}, "targets": ()}
+    order: dict[str, Any] = {"id": name, "name": "m", "source": UploadedModel("ab" * 32), "options": {}, "targets": ()}
     return JobRecord(**order, user=user, created=created, priority=priority)
 
 
-def taken(line: Line, ends: bool = True) -> list[str]:
+def taken(line: WaitingLine, ends: bool = True) -> list[str]:
     found = []
     while (own := line.take("compile")) is not None:
         found.append(own[1])
@@ -36,7 +36,7 @@ def taken(line: Line, ends: bool = True) -> list[str]:
 
 
 def test_of_one_user_the_higher_priority_goes_first_then_the_older_job(redis: Redis) -> None:
-    line = Line(redis)
+    line = WaitingLine(redis)
     for name, created, priority in (("b", 2.0, 0), ("low", 1.0, -9), ("a", 1.0, 0), ("high", 1e9, 1)):
         line.join(JobStage.BUILD, job(name, created=created, priority=priority), 0)
     assert taken(line) == ["high", "a", "b", "low"]
@@ -44,7 +44,7 @@ def test_of_one_user_the_higher_priority_goes_first_then_the_older_job(redis: Re
 
 
 def test_users_take_turns_whatever_their_priorities_are(redis: Redis) -> None:
-    line = Line(redis)
+    line = WaitingLine(redis)
     for number in range(50):
         line.join(JobStage.BUILD, job(f"a{number}", "ann", float(number), priority=9), 0)
     assert [own[1] for own in (line.take("compile"), line.take("compile")) if own] == ["a0", "a1"]
@@ -56,7 +56,7 @@ def test_users_take_turns_whatever_their_priorities_are(redis: Redis) -> None:
 
 
 def test_whose_stages_run_least_has_the_next_turn(redis: Redis) -> None:
-    line = Line(redis)
+    line = WaitingLine(redis)
     for number in range(3):
         line.join(JobStage.BUILD, job(f"a{number}", "ann", float(number)), 0)
     first, second = line.take("compile"), line.take("compile")
@@ -75,7 +75,7 @@ def test_whose_stages_run_least_has_the_next_turn(redis: Redis) -> None:
 def test_who_has_had_an_hour_waits_for_all_short_stages_of_others(
     redis: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    line, now = Line(redis), time.time()
+    line, now = WaitingLine(redis), time.time()
     for number in range(3):
         line.join(JobStage.BUILD, job(f"a{number}", "ann", float(number)), 0)
     first = line.take("compile")
@@ -95,7 +95,7 @@ def test_who_has_had_an_hour_waits_for_all_short_stages_of_others(
 
 
 def test_a_stage_that_joins_twice_stands_there_once(redis: Redis) -> None:
-    line = Line(redis)
+    line = WaitingLine(redis)
     for _ in range(2):
         line.join(JobStage.VERIFY, job("a"), 2)
     assert line.standing("verify") == {("a", 2): ""}

@@ -18,7 +18,7 @@ from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
 from compiler_service.stages.process import run
-from compiler_service.worker.stages import Outcome
+from compiler_service.worker.stages import StageOutcome
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
 
@@ -276,9 +276,9 @@ def test_a_second_delivery_into_a_full_namespace_leaves_what_runs_as_it_is(
         job, 0, leased=True, state=JobState.RUNNING, stage="verify" if passed else "build", passed=passed
     )
     before = process.jobs.get(job)
-    assert process.worker.run(JobStage.BUILD, job, 0) is Outcome.STOP
+    assert process.worker.run(JobStage.BUILD, job, 0) is StageOutcome.STOP
     assert process.jobs.get(job) == before
-    assert process.worker.run(JobStage.BUILD, job, 1) is Outcome.STOP  # which nobody works on: it waits for room
+    assert process.worker.run(JobStage.BUILD, job, 1) is StageOutcome.STOP  # which nobody works on: it waits for room
     assert process.jobs.get(job).targets[1].resume_at > time.time()
     assert not process.jobs.leased(job, 1)
 

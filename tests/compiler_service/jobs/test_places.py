@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from redis import Redis
 
-from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, Source
-from compiler_service.jobs.waiting.line import Line, place
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, UploadedModel
+from compiler_service.jobs.waiting.line import WaitingLine, place
 from tests.compiler_service.jobs.mortal import Installation, Process
 
 pytestmark = pytest.mark.services
@@ -29,7 +29,7 @@ def fixture_still(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @dataclass
 class Model:
-    """What :class:`Line` promises, in the plainest words: stages with their places, and how often whom has had a turn."""
+    """What :class:`WaitingLine` promises, in the plainest words: stages with their places, and how often whom has had a turn."""
 
     stages: dict[str, dict[str, float]] = field(default_factory=dict)
     turns: dict[str, int] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Model:
 
 
 def job(name: str, user: str, created: float, priority: int) -> JobRecord:
-    order: dict[str, Any] = {"id": name, "name": "m", "source": Source("ab" * 32), "options": {}, "targets": ()}
+    order: dict[str, Any] = {"id": name, "name": "m", "source": UploadedModel("ab" * 32), "options": {}, "targets": ()}
     return JobRecord(**order, user=user, created=created, priority=priority)
 
 
@@ -77,7 +77,7 @@ ACTS = st.lists(
 @given(acts=ACTS)
 def test_lines_do_as_the_model_says(redis: Redis, acts: Sequence[Act]) -> None:
     redis.flushall()
-    line, model = Line(redis), Model()
+    line, model = WaitingLine(redis), Model()
     for number, (act, which, user, priority) in enumerate([*acts, *([("take", 0, "", 0)] * 20)]):
         own = job(f"j{number:03}", user, float(number), priority)
         waits, runs = sorted(model.stages), sorted(model.running)

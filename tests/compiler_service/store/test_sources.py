@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from compiler_service.compiler.frontend.reading.arriving import ArrivingModel
-from compiler_service.store.sources import Look, SourceStore, Upload, accept
+from compiler_service.store.sources import Look, SourceStore, UploadAnnouncement, accept
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
@@ -46,14 +46,14 @@ def fixture_sources(store: ObjectStore) -> SourceStore:
 def begin(sources: SourceStore, data: bytes, size: int, sha256: str = SHA256, limit: int = 0) -> None:
     """An upload that breaks off."""
     with pytest.raises(IngotError, match="ended early"):
-        sources.receive(Upload("m", size, sha256, namespace="vision", limit=limit), [data])
+        sources.receive(UploadAnnouncement("m", size, sha256, namespace="vision", limit=limit), [data])
 
 
 def send(
     sources: SourceStore, data: bytes, offset: int = 0, look: Look = accept, size: int = 0, limit: int = 0
 ) -> IngotError | None:
     """What the upload of all of ``data`` is refused with."""
-    upload = Upload("m", size or len(data), sha256_hex(data), offset, "vision", limit)
+    upload = UploadAnnouncement("m", size or len(data), sha256_hex(data), offset, "vision", limit)
     try:
         sources.receive(upload, [data[offset:]], look)
     except IngotError as error:

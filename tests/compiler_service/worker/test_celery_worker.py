@@ -18,7 +18,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from redis import Redis
 
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.worker.app import make_app
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from tests.services.installation import Client, Installation, installation, wait_until
@@ -117,7 +117,7 @@ def test_an_idle_worker_stops_at_once(running: Installation) -> None:
 def test_the_same_task_delivered_twice_compiles_once(running: Installation) -> None:
     client = running.client()
     job = client.compile({"name": "twice", "seconds": 1}, name="twice")
-    settings = Settings.from_environment({**running.environment})
+    settings = CompilerSettings.from_environment({**running.environment})
     app = make_app(settings)
     for _ in range(3):
         app.send_task("ingot.ingest", args=(job.id,))
@@ -156,7 +156,7 @@ def test_only_ids_travel_through_the_broker(running: Installation) -> None:
 
 
 def test_celery_settings_are_what_long_compilations_need() -> None:
-    conf = make_app(Settings()).conf
+    conf = make_app(CompilerSettings()).conf
     assert conf.task_acks_late
     assert conf.worker_prefetch_multiplier == 1
     assert conf.task_ignore_result
@@ -165,7 +165,7 @@ def test_celery_settings_are_what_long_compilations_need() -> None:
     assert conf.task_serializer == "json"
     assert not conf.worker_enable_remote_control
     assert not conf.worker_send_task_events
-    assert conf.broker_transport_options["visibility_timeout"] > Settings().job_seconds
+    assert conf.broker_transport_options["visibility_timeout"] > CompilerSettings().job_seconds
 
 
 @pytest.fixture(name="s3")

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source, Submission
-from compiler_service.settings import Settings
+from compiler_service.jobs.records import JobRecord, JobStage, JobState, Submission, UploadedModel
+from compiler_service.settings import CompilerSettings
 from compiler_service.store.reproducers import Reproducers
-from compiler_service.store.sources import Upload
+from compiler_service.store.sources import UploadAnnouncement
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
-from compiler_service.worker.turns import Turns
+from compiler_service.worker.turns import WorkerTurns
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode
 from shared_ir.storage.local import FileStore
@@ -55,12 +55,12 @@ def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path) -> None:
 def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
     """Compile, with two targets; the job as it stood each time that it or a target changed state."""
     with redis_server() as url:
-        settings = Settings(home=home, redis_url=url)
+        settings = CompilerSettings(home=home, redis_url=url)
         line = Line()
         seen: list[JobRecord] = []
         parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
         data = json.dumps(model).encode()
-        parts.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
+        parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
         store = parts.service.store
         announce = store.add_event
 
@@ -69,8 +69,8 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
             seen.append(store.get(job))
 
         store.add_event = add_event  # type: ignore[method-assign]  # of this store alone
-        turns = Turns(parts.service, make_stage_worker(parts, settings, threading.Event()))
-        parts.service.submit(Submission("m", Source(sha256_hex(data)), ("x86-64-v3", "x86-64-v4"), {}))
+        turns = WorkerTurns(parts.service, make_stage_worker(parts, settings, threading.Event()))
+        parts.service.submit(Submission("m", UploadedModel(sha256_hex(data)), ("x86-64-v3", "x86-64-v4"), {}))
         while line.tasks:
             turns.work(*line.tasks.popleft())
         return seen

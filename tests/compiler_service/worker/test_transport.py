@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 
 from compiler_service.api.answers import typed
 from compiler_service.jobs.records import JobStage
-from compiler_service.settings import Settings
+from compiler_service.settings import CompilerSettings
 from compiler_service.worker.app import CeleryQueue, make_app
 from compiler_service.worker.consuming import MOST_SILENT_SECONDS
 from compiler_service.worker.transport import MOST_PAUSE_SECONDS, install
@@ -32,7 +32,7 @@ def test_pauses_between_tries_to_connect_do_not_grow_without_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("kombu.utils.functional.sleep", lambda seconds: None)
-    app = make_app(Settings(redis_url=f"unix://{tmp_path}/nowhere.sock"))
+    app = make_app(CompilerSettings(redis_url=f"unix://{tmp_path}/nowhere.sock"))
     pauses: list[float] = []
 
     def told(error: Exception, pause: float) -> None:
@@ -50,7 +50,7 @@ def test_a_message_whose_end_redis_was_not_told_takes_no_place(tmp_path: Path, m
     monkeypatch.setattr("kombu.transport._transport_cache", {})
     install()
     with OwnRedis(tmp_path) as redis:
-        app = make_app(Settings(redis_url=redis.url))
+        app = make_app(CompilerSettings(redis_url=redis.url))
         CeleryQueue(app).send(JobStage.INGEST, "j1", -1)
         channel = app.connection_for_read().channel()
         channel.basic_qos(0, 1, False)
@@ -67,7 +67,7 @@ def test_a_broker_that_cannot_be_reached_is_a_redis_that_is_away(
     tmp_path: Path, asked: Callable[[CeleryQueue], object]
 ) -> None:
     """Not a fault of ours: who asks is told to try again."""
-    queue = CeleryQueue(make_app(Settings(redis_url=f"redis+socket://{tmp_path}/nowhere.sock")))
+    queue = CeleryQueue(make_app(CompilerSettings(redis_url=f"redis+socket://{tmp_path}/nowhere.sock")))
     with pytest.raises(RedisError) as caught:
         asked(queue)
     assert typed(caught.value).code is ErrorCode.UNAVAILABLE

@@ -18,7 +18,7 @@ from ingot.cli.tokens import TOKENS_FILE
 from ingot.cli.usage import commands
 from ingot.home import Addresses
 from shared_ir.artifact.signature import SigningKey, add_trusted, fingerprint, local_keys
-from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.principal import Principal, TokenScope
 from shared_ir.service_kit.access.token_file import editing, scopes_of
 from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
 from tests.ingot.small_models import classifier
@@ -213,7 +213,7 @@ def write_tokens(user: str) -> None:
         path.unlink(missing_ok=True)
         with editing(path) as held:
             for each in filter(None, users):
-                held[0], _ = held[0].with_token(Principal(each, "", scopes_of([Scope.READ])))
+                held[0], _ = held[0].with_token(Principal(each, "", scopes_of([TokenScope.READ])))
 
 
 def test_every_command_and_option_is_walked() -> None:

@@ -18,7 +18,7 @@ from ingot.cli.jobs import show
 from ingot.cli.main import main
 from ingot.cli.output import Output, PrintableConsole
 from ingot.records import STAGES, Job, OutputFigures, TargetJob, Verification, in_order
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import symbol
@@ -145,7 +145,7 @@ def test_an_error_says_what_was_done_before_it(
     assert "before that" not in run(own, "models", "net", *order[2:]).errors
 
 
-def huge() -> Artifact:
+def huge() -> CompiledArtifact:
     """A model of many inputs and outputs, whose arena is a formula of pages."""
     names = [f"size_of_something_{number}" for number in range(40)]
     sizes = [symbol(name) for name in names]

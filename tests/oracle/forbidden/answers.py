@@ -18,7 +18,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import IngotError
 from tests.oracle.judge import FAULTS
 
@@ -37,7 +37,7 @@ def compiled_answers(models: Sequence[onnx.ModelProto], runs: Sequence[Feeds]) -
         return [_compiled_answer(loaded.run, feeds) for feeds in runs]
 
 
-def _compiled(models: Sequence[onnx.ModelProto]) -> Artifact:
+def _compiled(models: Sequence[onnx.ModelProto]) -> CompiledArtifact:
     model, *others = models
     try:
         return compile_model(

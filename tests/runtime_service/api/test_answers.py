@@ -18,7 +18,7 @@ from runtime_service.batching.messages import Cancellation, InferRequest, InferR
 from runtime_service.batching.taking import taking
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 
 SLACK = 3 << 20
 """Bytes of the elements that are written together."""
@@ -109,7 +109,7 @@ def test_an_answer_that_nobody_waits_for_is_not_made(way: str) -> None:
 
 def test_one_answer_may_not_need_the_whole_room() -> None:
     """A request alone is let in whatever it takes, since it was bounded before; answers are not."""
-    room = Room(1 << 20)
+    room = RequestRoom(1 << 20)
     guest = room.enter("peer", lambda: None)
     guest.take(1 << 21)
     for _ in range(50):
@@ -122,7 +122,7 @@ def test_one_answer_may_not_need_the_whole_room() -> None:
 
 
 def test_what_was_taken_while_an_answer_was_made_is_given_back() -> None:
-    room = Room(1 << 30)
+    room = RequestRoom(1 << 30)
     guest = room.enter("peer", lambda: None)
     for size, held in ((500_000, 500_000), (100, 0), (2_000_000, 2_000_000)):
         for _ in range(100):

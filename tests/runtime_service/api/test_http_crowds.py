@@ -19,11 +19,11 @@ import pytest
 
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.http1.limits import HttpLimits
-from shared_ir.service_kit.http1.phase import Phase
+from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.lanes import Threads
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 from tests.runtime_service.toy_models import wait_until
@@ -124,7 +124,7 @@ def test_a_client_whose_requests_came_together_is_idle_behind_the_last() -> None
         for _ in range(20):
             connection.sendall(QUICK * 5)
             answers(connection, 5)
-        wait_until(lambda: all(each.phase is Phase.IDLE for each in server._connections))
+        wait_until(lambda: all(each.phase is ConnectionPhase.IDLE for each in server._connections))
         connection.settimeout(0.6)
         with pytest.raises(TimeoutError):
             connection.recv(100)
@@ -185,7 +185,7 @@ def test_who_leaves_does_not_wait_for_idle_clients_of_tls(tmp_path: Any) -> None
 
 
 def test_room_is_taken_from_no_more_peers_than_needed() -> None:
-    room = Room(1_000_000)
+    room = RequestRoom(1_000_000)
     evicted: list[int] = []
     others = [room.enter(f"10.0.0.{number}", partial(evicted.append, number)) for number in range(9)]
     for each in others:

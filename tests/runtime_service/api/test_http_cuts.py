@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_ir.errors import IngotError
-from shared_ir.service_kit.http1.arriving import Arriving, Whole
+from shared_ir.service_kit.http1.arriving import ArrivingRequests, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
 from shared_ir.service_kit.http1.source import Need
 from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 
 _BODY = bytes(range(256)) * 400
 
@@ -43,7 +43,7 @@ def _message(kind: str, size: int) -> bytes:
 
 def _read(data: bytes, cuts: list[int]) -> list[tuple[str, bytes]]:
     """What is read of ``data`` where it comes in pieces of ``cuts`` bytes, in turns, a part of it straight into the body."""
-    arriving, found, at = Arriving(_Anything(), Room(1 << 30).enter("p", lambda: None), "p"), [], 0
+    arriving, found, at = ArrivingRequests(_Anything(), RequestRoom(1 << 30).enter("p", lambda: None), "p"), [], 0
     turn = 0
     while True:
         what: Any = arriving.read()

@@ -29,11 +29,11 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from shared_ir.service_kit.http1.limits import HttpLimits
-from shared_ir.service_kit.http1.phase import Phase
+from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.http1.server import HttpServer
 from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model, wait_until
@@ -262,7 +262,7 @@ def test_what_computes_is_not_closed_for_another(server: HttpServer) -> None:
             pool.submit(exchange, server, b"GET /wait HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
             for _ in range(LIMITS.max_connections)
         ]
-        wait_until(lambda: sum(c.phase is Phase.OURS for c in server._connections) == LIMITS.max_connections)
+        wait_until(lambda: sum(c.phase is ConnectionPhase.OURS for c in server._connections) == LIMITS.max_connections)
         for _ in range(3):
             assert status_of(exchange(server, post("Content-Length: 0\r\n"))) == 200
         GATE.set()
@@ -349,7 +349,7 @@ def test_tls_on_both_ports(certificate: TlsFiles) -> None:
 def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
     files = TlsFiles(tmp_path / "none.crt", tmp_path / "none.key")
     lane = Lane("calls", 1)
-    server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1000)
     for use in (files.context, partial(server.bind, "127.0.0.1:0", files)):
         with pytest.raises(IngotError, match=r"none\.(crt|key)"):
             use()

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime_service.api.rest import Access, RestApplication
+from runtime_service.api.rest import AccessRules, RestApplication
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
@@ -266,7 +266,7 @@ def test_a_timeout_that_is_too_short_is_504(application: RestApplication) -> Non
 
 
 def test_token(server: RuntimeServer) -> None:
-    application = RestApplication(server.dataplane, server.metrics.scrape, Access(token="secret"))
+    application = RestApplication(server.dataplane, server.metrics.scrape, AccessRules(token="secret"))
     assert ask(application, HttpRequest("GET", "/v2")).status == 401
     assert ask(application, HttpRequest("GET", "/v2", {"authorization": "Bearer wrong"})).status == 401
     assert ask(application, HttpRequest("GET", "/v2", {"authorization": "Bearer secret"})).status == 200

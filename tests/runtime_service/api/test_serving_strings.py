@@ -21,7 +21,7 @@ from compiler_service.compiler.pipeline import CompileOptions, compile_model, ve
 from compiler_service.stages.compiler import RUN_ONCE
 from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer, store_source
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import local_keys
 from shared_ir.errors import ErrorCode, IngotError
@@ -66,7 +66,9 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RuntimeServer]:
         repository.put_artifact(artifact)
         repository.publish(name, [artifact.manifest.key], labels=("stable",))
     addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
-    settings = Settings(home=home, models="colours@stable", model_control="explicit", instances=1, cores=1, **addresses)
+    settings = RuntimeSettings(
+        home=home, models="colours@stable", model_control="explicit", instances=1, cores=1, **addresses
+    )
     made = RuntimeServer(settings, store_source(settings))
     made.start()
     wait_until(made.dataplane.ready, 30)

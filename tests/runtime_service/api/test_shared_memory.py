@@ -15,7 +15,7 @@ import pytest
 import tritonclient.utils.shared_memory as shm
 from tritonclient.utils import InferenceServerException, serialize_byte_tensor
 
-from runtime_service.batching.messages import InferRequest, Place, SharedTensor, TensorData
+from runtime_service.batching.messages import InferRequest, RegionSlice, SharedTensor, TensorData
 from runtime_service.extensions.shared_memory import MOST_REGIONS, SharedMemory
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
@@ -197,7 +197,7 @@ def test_room_is_asked_for_before_inputs_are_copied(tmp_path: Path) -> None:
         held.append(size)
         raise IngotError(ErrorCode.RESOURCE_EXHAUSTED, "no room")
 
-    inputs = (SharedTensor("x", DType.FLOAT32, (2,), Place("r", 8)), TensorData("z", DType.FLOAT32, X))
+    inputs = (SharedTensor("x", DType.FLOAT32, (2,), RegionSlice("r", 8)), TensorData("z", DType.FLOAT32, X))
     with pytest.raises(IngotError, match="no room"):
         memory.filled(inputs, InferRequest("m", inputs, hold=hold))
     assert held == [8]
@@ -248,7 +248,7 @@ def test_a_region_that_is_unregistered_while_it_is_used(tmp_path: Path) -> None:
     (tmp_path / "r").write_bytes(bytes([7]) * 64)
     (tmp_path / "other").write_bytes(bytes([9]) * 64)
     memory = SharedMemory("*", folder=tmp_path)
-    tensor = SharedTensor("x", DType.UINT8, (64,), Place("r", 64))
+    tensor = SharedTensor("x", DType.UINT8, (64,), RegionSlice("r", 64))
 
     def read(_: int) -> set[int]:
         try:

@@ -21,7 +21,7 @@ from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import array_dtype
 from runtime_service.loading.loader import ExecutorKind, load_model, load_models
 from runtime_service.loading.model import Model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var
@@ -35,7 +35,7 @@ Feeds = dict[str, np.ndarray[Any, Any]]
 
 
 @pytest.fixture(scope="module")
-def artifact() -> Artifact:
+def artifact() -> CompiledArtifact:
     return build_model().artifact()
 
 
@@ -46,13 +46,13 @@ def kind(request: pytest.FixtureRequest) -> ExecutorKind:
 
 
 @pytest.fixture
-def model(artifact: Artifact, kind: ExecutorKind) -> Iterator[Model]:
+def model(artifact: CompiledArtifact, kind: ExecutorKind) -> Iterator[Model]:
     with load_model(artifact, threads=2, executor=kind) as loaded:
         yield loaded
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
-def test_executors_agree_bit_for_bit_at_every_size(artifact: Artifact, threads: int) -> None:
+def test_executors_agree_bit_for_bit_at_every_size(artifact: CompiledArtifact, threads: int) -> None:
     with (
         load_model(artifact, threads, "aot") as aot,
         load_model(artifact, threads, "graph") as graph,
@@ -146,7 +146,7 @@ def test_symbols_and_constraints_are_named(model: Model) -> None:
 
 
 @pytest.mark.parametrize(("threads", "instances"), [(1, 1), (1, 4), (2, 3)])
-def test_eight_python_threads(artifact: Artifact, kind: ExecutorKind, threads: int, instances: int) -> None:
+def test_eight_python_threads(artifact: CompiledArtifact, kind: ExecutorKind, threads: int, instances: int) -> None:
     cases = [(feeds, toy_reference(feeds)) for feeds in (toy_feeds(batch, seed=batch) for batch in SIZES)]
     with load_model(artifact, threads, kind, instances) as model, ThreadPoolExecutor(8) as pool:
 
@@ -172,7 +172,7 @@ void k_sleep(void *const *b, const long *s, long begin, long end, void *scratch,
 """
 
 
-def sleeper(tasks: int) -> Artifact:
+def sleeper(tasks: int) -> CompiledArtifact:
     plan = Plan(
         "sleeper", (), (), (), (), (), (KernelSpec("sleep"),), (Launch(0, (), (), tasks, label="nap", flops=7),)
     )
@@ -209,7 +209,7 @@ def test_tasks_run_in_parallel_on_the_models_own_threads() -> None:
         assert time.perf_counter() - start < 0.19  # four naps of 50 ms; each thread takes one call
 
 
-def test_models_that_share_one_mapping(artifact: Artifact) -> None:
+def test_models_that_share_one_mapping(artifact: CompiledArtifact) -> None:
     models = load_models(artifact, 3, Resources(threads=1))
     models[0].close()
     feeds = toy_feeds(5)
@@ -237,7 +237,7 @@ def test_profile_measures_the_kernel() -> None:
         assert (row.label, row.flops) == ("nap", 7)
 
 
-def test_profile_repeats_launches_where_they_stand(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_profile_repeats_launches_where_they_stand(artifact: CompiledArtifact, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[tuple[int, int]] = []
     first = {0: 9_000.0, 1: 50.0, 2: 2e6}  # nanoseconds of the launch of the run, by kernel
 
@@ -296,7 +296,7 @@ def test_blocks_that_share_memory(blocks: list[tuple[int, int]], expected: bool)
     assert overlap(blocks) is expected
 
 
-def test_many_shapes_do_not_pile_up(artifact: Artifact) -> None:
+def test_many_shapes_do_not_pile_up(artifact: CompiledArtifact) -> None:
     with load_model(artifact, threads=1) as model:
         for batch in range(1, 400):
             assert model.run(toy_feeds(batch))["sum"].shape == (batch, WIDTH)
@@ -305,7 +305,7 @@ def test_many_shapes_do_not_pile_up(artifact: Artifact) -> None:
         np.testing.assert_allclose(model.run(feeds)["sum"], toy_reference(feeds)["sum"], rtol=1e-5, atol=1e-5)
 
 
-def test_fixed_cost_of_a_call(artifact: Artifact) -> None:
+def test_fixed_cost_of_a_call(artifact: CompiledArtifact) -> None:
     feeds = toy_feeds(1)
     with load_model(artifact, threads=1) as model:
         times = []

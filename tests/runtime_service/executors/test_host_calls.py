@@ -13,7 +13,7 @@ import pytest
 
 from runtime_service.arrays import Array
 from runtime_service.executors.calls import FUNCTIONS
-from runtime_service.executors.objects import Room
+from runtime_service.executors.objects import ObjectAllowance
 from runtime_service.executors.regular_expressions import Pattern
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -99,7 +99,7 @@ CASES = list(_cases())
 Pattern("a", "pattern")  # what this imports is not of a call
 
 
-class Measured(Room):
+class Measured(ObjectAllowance):
     """What was allocated since its begin may at no question be more than what was taken before."""
 
     def __init__(self) -> None:
@@ -147,7 +147,7 @@ def test_what_has_no_room_is_not_made(name: str, given: Given) -> None:
     tracemalloc.start()
     try:
         with pytest.raises(IngotError) as caught:
-            FUNCTIONS[name](*arguments, **attributes, room=Room(require))
+            FUNCTIONS[name](*arguments, **attributes, room=ObjectAllowance(require))
         assert tracemalloc.get_traced_memory()[1] < SLACK
     finally:
         tracemalloc.stop()
@@ -163,14 +163,14 @@ def test_a_run_that_is_to_end_is_asked_for_often(name: str, given: Given) -> Non
         asked.append(time.thread_time())
 
     begun = time.thread_time()
-    FUNCTIONS[name](*arguments, **attributes, room=Room(require))
+    FUNCTIONS[name](*arguments, **attributes, room=ObjectAllowance(require))
     times = [begun, *asked, time.thread_time()]
     assert max(b - a for a, b in itertools.pairwise(times)) < 0.25
     assert len(asked) > 2
 
 
 def test_a_function_that_asks_for_nothing_is_found() -> None:
-    def greedy(x: Array, *, room: Room) -> Array:
+    def greedy(x: Array, *, room: ObjectAllowance) -> Array:
         return np.array([str(value) for value in x.tolist()], object)
 
     make: Callable[..., Array] = greedy

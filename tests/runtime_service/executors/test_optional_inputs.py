@@ -21,7 +21,7 @@ from runtime_service.batching.messages import TensorData
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.validation import check_inputs
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -45,13 +45,15 @@ def product() -> onnx.ModelProto:
 
 
 @pytest.fixture(scope="module")
-def artifact() -> Artifact:
+def artifact() -> CompiledArtifact:
     source = ModelSource.of(product().SerializeToString())
     return compile_model(source, host_target(), CompileOptions(), workers=0)
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_defaults_are_taken_where_nothing_is_given(artifact: Artifact, executor: Literal["aot", "graph"]) -> None:
+def test_defaults_are_taken_where_nothing_is_given(
+    artifact: CompiledArtifact, executor: Literal["aot", "graph"]
+) -> None:
     session = onnxruntime.InferenceSession(product().SerializeToString(), providers=["CPUExecutionProvider"])
     requests = [{"x": X}, {"x": X, "w": GIVEN}, {"x": X, "b": np.array(3, np.float32)}, {"x": X}]
     with load_model(artifact, threads=1, executor=executor) as model:
@@ -60,30 +62,30 @@ def test_defaults_are_taken_where_nothing_is_given(artifact: Artifact, executor:
             np.testing.assert_allclose(model.run(feeds)["y"], session.run(None, feeds)[0])
 
 
-def test_what_has_no_default_must_be_given(artifact: Artifact) -> None:
+def test_what_has_no_default_must_be_given(artifact: CompiledArtifact) -> None:
     with load_model(artifact, threads=1) as model, pytest.raises(IngotError, match="no value for input 'x'") as caught:
         model.run({"w": GIVEN})
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
-def test_the_plan_keeps_defaults_and_others_look_as_before(artifact: Artifact) -> None:
+def test_the_plan_keeps_defaults_and_others_look_as_before(artifact: CompiledArtifact) -> None:
     text = write_plan(artifact.plan)
     assert read_plan(text).inputs == artifact.plan.inputs
     assert text.count('"default":') == 2  # of three inputs and an output
 
 
-def test_requests_may_lack_optional_inputs(artifact: Artifact) -> None:
+def test_requests_may_lack_optional_inputs(artifact: CompiledArtifact) -> None:
     specs = artifact.plan.inputs
     assert list(check_inputs((TensorData("x", DType.FLOAT32, X),), specs)) == ["x"]
     with pytest.raises(IngotError, match="an input is missing"):
         check_inputs((TensorData("w", DType.FLOAT32, GIVEN),), specs)
 
 
-def test_rows_of_requests_are_not_merged(artifact: Artifact) -> None:
+def test_rows_of_requests_are_not_merged(artifact: CompiledArtifact) -> None:
     assert batch_symbol(artifact.plan.inputs, artifact.plan.outputs) is None
 
 
-def test_the_configuration_of_a_served_model_says_what_is_optional(artifact: Artifact) -> None:
+def test_the_configuration_of_a_served_model_says_what_is_optional(artifact: CompiledArtifact) -> None:
     found = [documents._config_tensor(spec, 0) for spec in artifact.plan.inputs]
     assert [entry.get("optional", False) for entry in found] == [True, False, True]
 
@@ -103,7 +105,7 @@ def test_a_static_program_leaves_inputs_to_their_defaults(tmp_path: Path) -> Non
     np.testing.assert_allclose(found, X @ np.arange(6, dtype=np.float32).reshape(3, 2) + 0.5)
 
 
-def test_what_was_given_is_told_without_the_defaults(artifact: Artifact) -> None:
+def test_what_was_given_is_told_without_the_defaults(artifact: CompiledArtifact) -> None:
     with load_model(artifact, threads=1) as model, pytest.raises(IngotError) as caught:
         model.run({"w": GIVEN})
     assert (caught.value.tensor, caught.value.received) == ("x", "w")

@@ -9,12 +9,12 @@ import time
 import numpy as np
 import pytest
 
-from runtime_service.executors.objects import Room
+from runtime_service.executors.objects import ObjectAllowance
 from runtime_service.executors.regular_expressions import Pattern
 from runtime_service.executors.string_calls import number_of, regex_full_match, tokenizer
 from shared_ir.errors import ErrorCode, IngotError
 
-ROOM = Room(lambda _: None)
+ROOM = ObjectAllowance(lambda _: None)
 
 
 def strings(*texts: str) -> np.ndarray:

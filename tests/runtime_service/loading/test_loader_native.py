@@ -19,14 +19,14 @@ from runtime_service.loading import cpu
 from runtime_service.loading.loader import load_model, load_version, map_weights
 from shared_ir.artifact.layout import open_version, save_version
 from shared_ir.artifact.signature import SigningKey, TrustStore
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import KernelSpec
 from tests.native_models import build_model, toy_feeds, toy_reference, toy_weights
 
 
 @pytest.fixture(scope="module")
-def artifact() -> Artifact:
+def artifact() -> CompiledArtifact:
     return build_model().artifact()
 
 
@@ -49,7 +49,7 @@ def resident_kib() -> int:
     ],
 )
 def test_unfit_artifacts_are_refused_before_mapping(
-    artifact: Artifact, manifest: dict[str, Any], expected: str, received: str, monkeypatch: pytest.MonkeyPatch
+    artifact: CompiledArtifact, manifest: dict[str, Any], expected: str, received: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cpu, "_host_flags", lambda: frozenset({"avx2", "fma"}))
     monkeypatch.setattr(cpu, "host_architecture", lambda: "x86_64")
@@ -62,7 +62,7 @@ def test_unfit_artifacts_are_refused_before_mapping(
     assert caught.value.remedy
 
 
-def test_glibc_of_this_process(monkeypatch: pytest.MonkeyPatch, artifact: Artifact) -> None:
+def test_glibc_of_this_process(monkeypatch: pytest.MonkeyPatch, artifact: CompiledArtifact) -> None:
     assert cpu.host_glibc() == (os.confstr("CS_GNU_LIBC_VERSION") or "").split()[1]
     monkeypatch.setattr(os, "confstr", lambda _name: None)  # as on musl
     assert cpu.host_glibc() == ""
@@ -71,7 +71,7 @@ def test_glibc_of_this_process(monkeypatch: pytest.MonkeyPatch, artifact: Artifa
 
 
 @pytest.mark.parametrize("library", [b"", b"garbage" * 100, b"\x7fELF" + b"\0" * 200])
-def test_garbage_is_no_library(artifact: Artifact, library: bytes) -> None:
+def test_garbage_is_no_library(artifact: CompiledArtifact, library: bytes) -> None:
     before = os.listdir("/proc/self/fd")
     with pytest.raises(IngotError, match="cannot be loaded") as caught:
         load_model(replace(artifact, library=library))
@@ -88,7 +88,7 @@ def permissions(address: int) -> str:
     return ""
 
 
-def test_weights_are_one_copy_that_goes_with_the_last_instance(artifact: Artifact, tmp_path: Path) -> None:
+def test_weights_are_one_copy_that_goes_with_the_last_instance(artifact: CompiledArtifact, tmp_path: Path) -> None:
     key = SigningKey.generate()
     size = 64 << 20
     large = replace(artifact, weights=bytes(artifact.weights) + b"\0" * (size - len(artifact.weights)))  # type: ignore[arg-type]
@@ -107,9 +107,9 @@ def memory_bytes() -> int:
     return int(line.split()[1]) * 1024
 
 
-def test_parts_of_different_models_are_refused(artifact: Artifact) -> None:
+def test_parts_of_different_models_are_refused(artifact: CompiledArtifact) -> None:
     renamed = replace(artifact.plan, kernels=(*artifact.plan.kernels[:2], KernelSpec("other")))
-    cases: list[tuple[Artifact, ErrorCode, str]] = [
+    cases: list[tuple[CompiledArtifact, ErrorCode, str]] = [
         (replace(artifact, plan=renamed), ErrorCode.ARTIFACT_CORRUPT, "kernels differ"),
         (replace(artifact, plan=replace(artifact.plan, weights_size=5)), ErrorCode.ARTIFACT_CORRUPT, "weights differ"),
         (replace(artifact, weights=b"x" * 100), ErrorCode.ARTIFACT_INCOMPATIBLE, "belong to another model"),
@@ -122,7 +122,7 @@ def test_parts_of_different_models_are_refused(artifact: Artifact) -> None:
     assert not mapped("ingot-toy")
 
 
-def test_an_artifact_from_disk(artifact: Artifact, tmp_path: Path) -> None:
+def test_an_artifact_from_disk(artifact: CompiledArtifact, tmp_path: Path) -> None:
     key = SigningKey.generate()
     trust = TrustStore.of([key.public])
     save_version(tmp_path / "layout", "1", [artifact], key)
@@ -138,7 +138,7 @@ def test_an_artifact_from_disk(artifact: Artifact, tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
 
 
-def test_mapped_code_cannot_be_changed(artifact: Artifact) -> None:
+def test_mapped_code_cannot_be_changed(artifact: CompiledArtifact) -> None:
     with load_model(artifact, threads=1):
         line = mapped("ingot-toy")[0]
         assert "/memfd:" in line
@@ -151,7 +151,7 @@ def test_mapped_code_cannot_be_changed(artifact: Artifact) -> None:
 
 
 def test_without_memfd_a_private_file_is_used(
-    artifact: Artifact, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    artifact: CompiledArtifact, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def forbidden(*_: Any) -> int:
         raise PermissionError("vm.memfd_noexec")
@@ -176,7 +176,7 @@ def test_two_libraries_at_once_are_two_libraries() -> None:
     second.release()
 
 
-def test_closing_unmaps_and_later_calls_fail(artifact: Artifact) -> None:
+def test_closing_unmaps_and_later_calls_fail(artifact: CompiledArtifact) -> None:
     gc.collect()  # models of other tests
     before = set(os.listdir("/proc/self/task"))
     model = load_model(artifact, threads=3)
@@ -193,7 +193,7 @@ def test_closing_unmaps_and_later_calls_fail(artifact: Artifact) -> None:
         assert caught.value.code is ErrorCode.UNAVAILABLE
 
 
-def test_a_forgotten_model_is_unmapped_when_it_is_collected(artifact: Artifact) -> None:
+def test_a_forgotten_model_is_unmapped_when_it_is_collected(artifact: CompiledArtifact) -> None:
     model = load_model(artifact, threads=2)
     model.run(toy_feeds(2))
     del model
@@ -201,7 +201,7 @@ def test_a_forgotten_model_is_unmapped_when_it_is_collected(artifact: Artifact) 
     assert not mapped("ingot-toy")
 
 
-def test_closing_waits_for_running_calls(artifact: Artifact) -> None:
+def test_closing_waits_for_running_calls(artifact: CompiledArtifact) -> None:
     model = load_model(artifact, threads=1, instances=2)
     stop, ends = threading.Event(), []
 
@@ -226,7 +226,7 @@ def test_closing_waits_for_running_calls(artifact: Artifact) -> None:
 
 
 @pytest.mark.slow
-def test_loading_and_unloading_leaves_nothing(artifact: Artifact) -> None:
+def test_loading_and_unloading_leaves_nothing(artifact: CompiledArtifact) -> None:
     feeds = toy_feeds(500)
 
     def cycle(count: int) -> None:
@@ -256,7 +256,7 @@ def test_weights_are_aligned_wherever_they_come_from(tmp_path: Path) -> None:
     assert map_weights(b"").nbytes == 0
 
 
-def test_loading_is_quick(artifact: Artifact) -> None:
+def test_loading_is_quick(artifact: CompiledArtifact) -> None:
     times = []
     for _ in range(5):
         start = time.perf_counter()

@@ -11,7 +11,7 @@ import pytest
 
 from runtime_service.models.changes import SECONDS_BETWEEN_LISTS, StoreChanges
 from runtime_service.models.repository import StoreSource
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact import generation
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.published import label_path
@@ -96,8 +96,8 @@ class Fleet:
     def requests_of_a_minute(self, service: Service) -> int:
         """By passes as often as the settings have it by default."""
         self.bucket.requests.clear()
-        for _ in range(int(60 / Settings().poll_interval)):
-            service.now += Settings().poll_interval
+        for _ in range(int(60 / RuntimeSettings().poll_interval)):
+            service.now += RuntimeSettings().poll_interval
             service.follower.reconcile()
         return sum(self.bucket.requests.values())
 
@@ -120,7 +120,7 @@ def test_a_quiet_minute_costs_one_request_a_look_however_many_models_there_are(
         fleet.publish(f"m{number}", 2, "stable")
     service = fleet.replica(models=models)
     assert len(service.index()) == count
-    looks = 60 / Settings().poll_interval
+    looks = 60 / RuntimeSettings().poll_interval
     pages = -(-count * len(list(fleet.bucket.store.keys("models/m0"))) // _PAGE)
     assert fleet.requests_of_a_minute(service) <= looks + pages + 1
     assert fleet.bucket.requests["head"] == looks
@@ -162,7 +162,7 @@ def test_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             fleet.publish(f"m{number}", 2 + number, "stable")
         service = fleet.replica(models="*@stable")
         assert [service.infer(f"m{number}") for number in range(5)] == [(2.0 + number, "1") for number in range(5)]
-        assert fleet.requests_of_a_minute(service) == 60 / Settings().poll_interval + 1
+        assert fleet.requests_of_a_minute(service) == 60 / RuntimeSettings().poll_interval + 1
         fleet.publish("m3", 9, "stable")
         service.follower.reconcile()
         assert service.infer("m3") == (9.0, "2")
@@ -240,7 +240,7 @@ def test_a_store_that_only_older_versions_have_written_is_followed_as_before(fle
     fleet.publish("m", 3, "stable", by=ArtifactRepository(fleet.bucket, TrustFolder(fleet.trust), fleet.key))
     service.follower.reconcile()
     assert service.infer() == (3.0, "2")
-    assert fleet.requests_of_a_minute(service) <= 2 * 60 / Settings().poll_interval
+    assert fleet.requests_of_a_minute(service) <= 2 * 60 / RuntimeSettings().poll_interval
     service.follower.close()
 
 
@@ -251,7 +251,7 @@ def test_who_may_not_ask_for_the_object_lists_at_each_look(fleet: Fleet) -> None
     fleet.publish("m", 3, "stable")
     service.follower.reconcile()
     assert service.infer() == (3.0, "2")
-    assert fleet.requests_of_a_minute(service) == 2 * 60 / Settings().poll_interval
+    assert fleet.requests_of_a_minute(service) == 2 * 60 / RuntimeSettings().poll_interval
     service.follower.close()
 
 

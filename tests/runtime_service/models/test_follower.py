@@ -18,13 +18,13 @@ from prometheus_client.parser import text_string_to_metric_families
 from runtime_service.batching.messages import InferRequest, Parameter, TensorData
 from runtime_service.batching.validation import split_key
 from runtime_service.dataplane import DataPlane
-from runtime_service.lifecycle import Lifecycle, Phase
+from runtime_service.lifecycle import Lifecycle, ServerPhase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.waiting import WouldWait
@@ -38,7 +38,7 @@ class Service:
         self.source, self.now = source, 0.0
         self.metrics = Metrics()
         self.lifecycle = Lifecycle(16)
-        made = Settings(**settings)
+        made = RuntimeSettings(**settings)
         registry = ModelRegistry(self.metrics)
         loader = ModelLoader(source, made, self.metrics)
         self.follower = Follower(registry, loader, self.metrics, clock=lambda: self.now)
@@ -599,10 +599,10 @@ def test_requests_are_merged_where_it_is_proven_or_the_operator_says_so(source: 
 def test_a_draining_server_is_not_ready_and_refuses(source: ToySource) -> None:
     service = Service(source, models="m")
     service.follower.reconcile()
-    service.lifecycle.enter(Phase.LAME_DUCK)
+    service.lifecycle.enter(ServerPhase.LAME_DUCK)
     assert not service.dataplane.ready()
     assert service.infer() == (10.0, "1")
-    service.lifecycle.enter(Phase.DRAINING)
+    service.lifecycle.enter(ServerPhase.DRAINING)
     assert service.code(service.infer) is ErrorCode.UNAVAILABLE
 
 

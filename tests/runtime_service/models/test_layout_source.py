@@ -11,7 +11,7 @@ import pytest
 from runtime_service.executors.resources import Resources
 from runtime_service.models.layout import LayoutSource
 from runtime_service.server import version_source
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.layout import OpenedArtifact, save_version
 from shared_ir.artifact.signature import SigningKey, TrustFolder, local_keys
 from shared_ir.errors import ErrorCode, IngotError
@@ -120,7 +120,7 @@ def test_an_unknown_signer_or_a_changed_blob_is_not_loaded_and_a_revoked_one_is_
 
 def test_settings_say_which_of_both_it_is(tmp_path: Path) -> None:
     local_keys(tmp_path)
-    found = version_source(Settings(home=tmp_path, layout=str(tmp_path / "models")))
+    found = version_source(RuntimeSettings(home=tmp_path, layout=str(tmp_path / "models")))
     assert isinstance(found, LayoutSource)
     with pytest.raises(IngotError, match="INGOT_RUNTIME_LAYOUT"):
-        Settings.from_environment({"INGOT_RUNTIME_LAYOUT": "/a", "INGOT_STORE_URL": "/b"})
+        RuntimeSettings.from_environment({"INGOT_RUNTIME_LAYOUT": "/a", "INGOT_STORE_URL": "/b"})

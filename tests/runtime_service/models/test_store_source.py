@@ -11,7 +11,7 @@ from runtime_service.executors.resources import Resources
 from runtime_service.models.repository import StoreSource
 from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer, store_source
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, local_keys
@@ -126,7 +126,7 @@ def test_a_flipped_byte_is_not_loaded(publisher: Publisher) -> None:
 
 def test_the_server_takes_store_and_trust_from_its_settings(publisher: Publisher) -> None:
     publisher.publish(b"\x02" * 64, "stable")
-    settings = Settings(home=publisher.home, models="toy", grpc_address="", http_address="", metrics_address="")
+    settings = RuntimeSettings(home=publisher.home, models="toy", grpc_address="", http_address="", metrics_address="")
     source = store_source(settings)
     assert source.catalogue("toy") == PolicyCatalogue((1,), {"stable": 1})
     server = RuntimeServer(settings, StoreSource(source.repository, publisher._load))

@@ -19,8 +19,8 @@ from runtime_service.models.served import ServedModel
 from runtime_service.models.thread_budget import ThreadBudget
 from runtime_service.models.versions import ModelLoader
 from runtime_service.policies import VersionPolicy
-from runtime_service.settings import Settings
-from shared_ir.artifact.value import Artifact
+from runtime_service.settings import RuntimeSettings
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.service_kit.waiting import WouldWait
 from tests.native_models import build_model, toy_feeds, toy_reference
 from tests.runtime_service.toy_models import ToySource, wait_until
@@ -75,17 +75,17 @@ def test_limits(most: int, kept: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def artifact() -> Artifact:
+def artifact() -> CompiledArtifact:
     return build_model().artifact()
 
 
 @pytest.fixture
-def loader(artifact: Artifact) -> ModelLoader:
+def loader(artifact: CompiledArtifact) -> ModelLoader:
     class Native(ToySource):
         def load(self, name: str, version: int, instances: int, resources: Resources):  # type: ignore[no-untyped-def]
             return load_models(artifact, instances, resources)
 
-    return ModelLoader(Native(), Settings(cores=THREADS, kept_threads=12), Metrics())
+    return ModelLoader(Native(), RuntimeSettings(cores=THREADS, kept_threads=12), Metrics())
 
 
 @pytest.fixture

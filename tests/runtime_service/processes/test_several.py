@@ -21,7 +21,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from tritonclient.utils import InferenceServerException
 
 import ingot
-from runtime_service.settings import Settings
+from runtime_service.settings import RuntimeSettings
 from shared_ir.errors import IngotError
 from tests.runtime_service.toy_models import wait_until
 
@@ -223,11 +223,11 @@ def test_models_are_not_loaded_by_calls(several: Several) -> None:
 )
 def test_what_calls_change_is_refused_for_several(beside: dict[str, str]) -> None:
     with pytest.raises(IngotError, match="INGOT_RUNTIME_PROCESSES"):
-        Settings.from_environment({"INGOT_RUNTIME_PROCESSES": "2", **beside})
-    Settings.from_environment({"INGOT_RUNTIME_PROCESSES": "1", **beside})
+        RuntimeSettings.from_environment({"INGOT_RUNTIME_PROCESSES": "2", **beside})
+    RuntimeSettings.from_environment({"INGOT_RUNTIME_PROCESSES": "1", **beside})
 
 
 @pytest.mark.parametrize("count", ["0", "-1", "257", "many"])
 def test_a_wrong_number_is_a_sentence(count: str) -> None:
     with pytest.raises(IngotError, match="INGOT_RUNTIME_PROCESSES"):
-        Settings.from_environment({"INGOT_RUNTIME_PROCESSES": count})
+        RuntimeSettings.from_environment({"INGOT_RUNTIME_PROCESSES": count})

@@ -10,7 +10,7 @@ import pytest
 from shared_ir.artifact.audit import Change
 from shared_ir.artifact.repository import Version
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.registry.collection import Pins, Rule, collect
+from shared_ir.registry.collection import CollectionTimes, Pins, collect
 from shared_ir.registry.deletion import delete_model, delete_version
 from shared_ir.registry.pages import models_page, versions_page
 from shared_ir.storage.store import open_store
@@ -51,7 +51,7 @@ def test_in_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         delete_version(repository, "m", gone)
         assert repository.version_numbers("m") == tuple(number for number in (1, 2, 3) if number != gone)
         delete_model(repository, "n", force=True)
-        found = collect(repository, Pins, Rule())
+        found = collect(repository, Pins, CollectionTimes())
         assert (found.taken, found.unreadable, found.kept > 0) == ([], {}, True)
         changes = [change for change in repository.audit.newest() if isinstance(change, Change)]
         assert [change.action for change in changes[:3]] == ["delete-model", "delete-label", "delete-version"]

@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.registry.collection import STATE, Collected, Pins, Rule, collect
+from shared_ir.registry.collection import STATE, Collected, CollectionTimes, Pins, collect
 from shared_ir.registry.deletion import delete_model, delete_version
 from tests.services.artifacts import toy_artifact
 from tests.shared_ir.registry.conftest import Registry
 
 HOUR, DAY = 3600.0, 24 * 3600.0
 NOTHING = Pins()
-RULE = Rule(grace=HOUR, cache=2 * DAY)
+RULE = CollectionTimes(grace=HOUR, cache=2 * DAY)
 
 
 class Clock:
@@ -106,7 +106,7 @@ def test_running_jobs_keep_what_they_need(registry: Registry, clock: Clock) -> N
     registry.store.put(f"sources/vision/{key}", b"model")
     registry.store.put(f"sources/speech/{key}", b"model")
     clock.pass_(9 * DAY)
-    rule = Rule(HOUR, 2 * DAY, sources=DAY)
+    rule = CollectionTimes(HOUR, 2 * DAY, sources=DAY)
     pins = Pins(frozenset({key}), frozenset({f"sources/{key}", f"sources/vision/{key}"}))
     found = collect(registry.again(), lambda: pins, rule)
     assert sorted(found.taken) == [f"artifacts/{other}.json", f"sources/{other}", f"sources/speech/{key}"]
@@ -124,7 +124,7 @@ def test_uploads_that_nobody_goes_on_with_are_taken(registry: Registry, clock: C
     clock.pass_(DAY)
     with registry.store.draft(own).writer(12) as writer:
         writer.write(b"more")
-    rule = Rule(HOUR)
+    rule = CollectionTimes(HOUR)
     assert collect(registry.again(), Pins, rule, dry_run=True).taken == [old]
     assert registry.store.size(old) == 12
     found = collect(registry.again(), Pins, rule)
@@ -206,5 +206,5 @@ def test_times_that_would_take_what_is_in_use_are_refused() -> None:
     )
     for rule in ({"grace": 60.0}, {"cache": HOUR}, *odd):
         with pytest.raises(IngotError, match="in use could be collected"):
-            Rule(**rule)
-    assert Rule().sources == 0.0
+            CollectionTimes(**rule)
+    assert CollectionTimes().sources == 0.0

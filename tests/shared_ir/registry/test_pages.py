@@ -20,7 +20,7 @@ from shared_ir.registry.pages import (
     ChangeFilter,
     ModelFilter,
     Page,
-    Room,
+    PageRoom,
     VersionFilter,
     changes_page,
     model_summary,
@@ -234,7 +234,7 @@ def test_a_page_ends_where_its_bytes_do_and_the_next_one_goes_on(registry: Regis
 
 @given(st.lists(st.integers(0, 2 * MOST_BYTES)), st.integers(1, 5))
 def test_room_is_for_as_much_as_it_says(weights: list[int], size: int) -> None:
-    room = Room[int](size, lambda weight: weight)
+    room = PageRoom[int](size, lambda weight: weight)
     taken = list(itertools.takewhile(room.take, weights))
     assert room.items == tuple(taken)
     assert len(taken) <= size

@@ -14,7 +14,7 @@ from grpc_health.v1 import health_pb2
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 
 Text = health_pb2.HealthCheckRequest
@@ -55,10 +55,10 @@ class Service:
 
 
 @pytest.fixture
-def served() -> Iterator[tuple[Service, Any, Room, Lane]]:
+def served() -> Iterator[tuple[Service, Any, RequestRoom, Lane]]:
     service, work = Service(), Lane("work", 8)
     streams = Lane("streams", 4, work=work)
-    room = Room(1 << 30)
+    room = RequestRoom(1 << 30)
     server = RpcServer(lambda method: streams, room, 1 << 20)
     handler = grpc.stream_stream_rpc_method_handler(service.Answer, Text.FromString, Text.SerializeToString)
     server.add_registered_method_handlers("s", {"Answer": handler})

@@ -15,6 +15,7 @@ from ingot.cli.main import main
 from runtime_service import settings as runtime
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.settings import ELSEWHERE, without_service_links
+from tests.shared_ir.service_kit.both_settings import settings_of
 
 ROOT = Path(__file__).parents[3]
 LINKS = {
@@ -36,12 +37,12 @@ LINKS = {
 @pytest.mark.parametrize("module", [compiler, runtime])
 @pytest.mark.parametrize("text", ["", "many", "nan", "inf", "1,5", "x" * 1000])
 def test_the_malformed_variable_is_named(module: Any, text: str) -> None:
-    defaults = module.Settings()
-    for name in module.Settings.__dataclass_fields__:
+    defaults = settings_of(module)()
+    for name in settings_of(module).__dataclass_fields__:
         if type(getattr(defaults, name)) not in (int, float):
             continue
         with pytest.raises(IngotError, match="wrong kind of value") as caught:
-            module.Settings.from_environment({module.variable(name): text})
+            settings_of(module).from_environment({module.variable(name): text})
         assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, module.variable(name))
         assert caught.value.expected in ("an integer", "a number")
         assert len(caught.value.received) <= 100
@@ -67,7 +68,7 @@ def test_the_malformed_variable_is_named(module: Any, text: str) -> None:
 )
 def test_what_is_out_of_range_is_named(module: Any, name: str, text: str) -> None:
     with pytest.raises(IngotError, match="out of range") as caught:
-        module.Settings.from_environment({module.variable(name): text})
+        settings_of(module).from_environment({module.variable(name): text})
     assert caught.value.field == module.variable(name)
 
 
@@ -90,7 +91,7 @@ def test_what_is_out_of_range_is_named(module: Any, name: str, text: str) -> Non
 def test_a_misspelt_setting_is_refused(module: Any, name: str, nearest: str) -> None:
     """Ignored, it would leave the service without its certificate, its token or its boundary."""
     with pytest.raises(IngotError, match="no such setting") as caught:
-        module.Settings.from_environment({name: "secret"})
+        settings_of(module).from_environment({name: "secret"})
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, name)
     assert (f"Perhaps {nearest} is meant" in caught.value.remedy) == bool(nearest)
     assert "secret" not in str(caught.value)
@@ -101,7 +102,7 @@ def test_what_others_read_is_not_refused(module: Any) -> None:
     """One environment may be that of both services and of clients, beside others in a cluster."""
     values = {name for name in ELSEWHERE if not name.endswith("_FILE")}
     given = dict.fromkeys(values, "require") | LINKS | {"OTHER_TOKEN": "x", "INGOT_TRITON_METRICS": "1"}
-    settings = module.Settings.from_environment(given)
+    settings = settings_of(module).from_environment(given)
     assert getattr(settings, "compiler_port", 8500) == 8500
     assert without_service_links(LINKS) == {}
     assert without_service_links({"INGOT_COMPILER_PORT": "8500"}) == {"INGOT_COMPILER_PORT": "8500"}
@@ -109,13 +110,13 @@ def test_what_others_read_is_not_refused(module: Any) -> None:
 
 @pytest.mark.parametrize(("text", "value"), [("1", True), ("true", True), ("0", False), (" False ", False)])
 def test_truth_is_read(text: str, value: bool) -> None:
-    assert runtime.Settings.from_environment({"INGOT_TRITON_METRICS": text}).triton_metrics is value
+    assert runtime.RuntimeSettings.from_environment({"INGOT_TRITON_METRICS": text}).triton_metrics is value
 
 
 def test_the_settings_of_each_service_are_let_pass_by_the_other() -> None:
     alone = set(compiler.variables()) - set(runtime.variables())
-    runtime.Settings.from_environment(dict.fromkeys(alone, "x"))
-    compiler.Settings.from_environment(
+    runtime.RuntimeSettings.from_environment(dict.fromkeys(alone, "x"))
+    compiler.CompilerSettings.from_environment(
         {name: "x" for name in runtime.variables() if "RUNTIME" in name and not name.endswith("TOKEN_FILE")}
     )
 
@@ -125,10 +126,10 @@ def test_the_settings_of_each_service_are_let_pass_by_the_other() -> None:
 @pytest.mark.parametrize("text", ["", " ", "\n"])
 def test_an_empty_guard_is_refused(module: Any, field: str, text: str) -> None:
     """A template whose variable is unset leaves one; it would start the service without what it asks for."""
-    if not hasattr(module.Settings(), field.removesuffix("_file")):
+    if not hasattr(settings_of(module)(), field.removesuffix("_file")):
         return
     with pytest.raises(IngotError, match="there and empty") as caught:
-        module.Settings.from_environment({module.variable(field): text})
+        settings_of(module).from_environment({module.variable(field): text})
     assert caught.value.field == module.variable(field)
     assert "Unset it" in caught.value.remedy
 
@@ -170,9 +171,9 @@ def test_every_variable_that_is_read_is_known() -> None:
 def test_a_secret_may_stand_in_a_file(module: Any, field: str, tmp_path: Path) -> None:
     name, file = module.variable(field), tmp_path / "secret"
     file.write_text("  s3cret\n")
-    assert getattr(module.Settings.from_environment({f"{name}_FILE": str(file)}), field) == "s3cret"
+    assert getattr(settings_of(module).from_environment({f"{name}_FILE": str(file)}), field) == "s3cret"
     with pytest.raises(IngotError, match="given twice") as caught:
-        module.Settings.from_environment({f"{name}_FILE": str(file), name: "other"})
+        settings_of(module).from_environment({f"{name}_FILE": str(file), name: "other"})
     assert caught.value.field == f"{name}_FILE"
 
 
@@ -182,7 +183,7 @@ def test_a_file_that_holds_no_secret_is_named_without_its_content(content: bytes
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(IngotError, match="cannot be used") as caught:
-        compiler.Settings.from_environment({"INGOT_REDIS_URL_FILE": str(file)})
+        compiler.CompilerSettings.from_environment({"INGOT_REDIS_URL_FILE": str(file)})
     assert caught.value.field == str(file)
     assert "INGOT_REDIS_URL_FILE" in str(caught.value)
     assert "two" not in str(caught.value)

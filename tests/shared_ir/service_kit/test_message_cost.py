@@ -19,7 +19,7 @@ from shared_ir.pb.inference.v2 import grpc_service_pb2, grpc_service_pb2_grpc
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2, compiler_pb2_grpc
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.message_cost import MOST_FIELDS, cost_of, message_bytes
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 
 FILES = (grpc_service_pb2, compiler_pb2, health_pb2, reflection_pb2)
@@ -194,7 +194,7 @@ def test_a_method_whose_messages_nothing_counts_is_not_served() -> None:
 @pytest.mark.parametrize("service", ["compiler", "runtime"])
 def test_services_refuse_what_becomes_much_before_they_parse_it(service: str) -> None:
     """Over a socket."""
-    lane, room = Lane("calls", 4), Room(1 << 30)
+    lane, room = Lane("calls", 4), RequestRoom(1 << 30)
     server = RpcServer(lambda method: lane, room, 64 << 20)
     if service == "compiler":
         compiler_pb2_grpc.add_CompilerServiceServicer_to_server(compiler_pb2_grpc.CompilerServiceServicer(), server)

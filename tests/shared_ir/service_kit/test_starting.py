@@ -20,6 +20,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.starting import at_start, require_place
 from tests.services.toy_compiler import ToyCompiler
+from tests.shared_ir.service_kit.both_settings import settings_of
 
 ROOT = Path(__file__).parents[3]
 NOWHERE = "/proc/nowhere"
@@ -48,7 +49,7 @@ NOWHERE = "/proc/nowhere"
 )
 def test_values_that_nothing_can_be_made_of_are_refused_by_name(module: Any, name: str, text: str) -> None:
     with pytest.raises(IngotError) as caught:
-        module.Settings.from_environment({module.variable(name): text})
+        settings_of(module).from_environment({module.variable(name): text})
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, module.variable(name))
 
 
@@ -71,15 +72,15 @@ def test_options_have_the_ranges_of_settings(
 def test_every_number_has_a_largest_value() -> None:
     """A new setting too: what no clock, table or disk holds fails later, elsewhere, and by another name."""
     for module in (compiler, runtime):
-        for name in module.Settings.__dataclass_fields__:
-            if type(getattr(module.Settings(), name)) in (int, float):
+        for name in settings_of(module).__dataclass_fields__:
+            if type(getattr(settings_of(module)(), name)) in (int, float):
                 with pytest.raises(IngotError, match="out of range"):
-                    module.Settings.from_environment({module.variable(name): "9" * 30})
+                    settings_of(module).from_environment({module.variable(name): "9" * 30})
 
 
 def test_the_password_of_a_redis_is_not_shown() -> None:
     with pytest.raises(IngotError) as caught:
-        compiler.Settings.from_environment({"INGOT_REDIS_URL": "redis://:hunter2@h:70000/0"})
+        compiler.CompilerSettings.from_environment({"INGOT_REDIS_URL": "redis://:hunter2@h:70000/0"})
     assert "hunter2" not in str(caught.value)
 
 
@@ -94,7 +95,9 @@ def test_places_that_cannot_be_used_are_said(
     wrong: Any = named if name == "home" else named.as_uri() if name == "store_url" else str(named)
     if (name, place) == ("liveness_file", "file"):
         wrong = str(tmp_path)  # a file is what it should be
-    settings = replace(compiler.Settings(home=tmp_path / "home", cache_dir=str(tmp_path / "cache")), **{name: wrong})
+    settings = replace(
+        compiler.CompilerSettings(home=tmp_path / "home", cache_dir=str(tmp_path / "cache")), **{name: wrong}
+    )
     with pytest.raises(IngotError) as caught:
         make_parts(settings, ToyCompiler(), None)  # type: ignore[arg-type]
     assert caught.value.code is not ErrorCode.INTERNAL
@@ -105,7 +108,7 @@ def test_a_runtime_says_the_same(place: str, tmp_path: Path, monkeypatch: pytest
     monkeypatch.chdir(tmp_path)
     Path("file").touch()
     with pytest.raises(IngotError) as caught:
-        store_source(runtime.Settings(home=Path(place)))
+        store_source(runtime.RuntimeSettings(home=Path(place)))
     assert caught.value.code is not ErrorCode.INTERNAL
     with pytest.raises(IngotError):
         require_place(tmp_path, "INGOT_RUNTIME_ADDRESS_FILE")

@@ -12,7 +12,7 @@ from ingot.channel import open_channel
 from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import ClientTls, TlsFiles, authorities, client_tls, tls_files
 from tests.services.certificates import pair
@@ -21,7 +21,7 @@ from tests.services.certificates import pair
 def bind(files: TlsFiles) -> int:
     """Where gRPC listens with them."""
     lane = Lane("calls", 1)
-    server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1000)
     try:
         return server.bind("127.0.0.1:0", files)
     finally:

@@ -6,7 +6,7 @@ import subprocess
 import sys
 import threading
 
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.trimming import LARGE_BYTES, Trimming
 from tests.services.installation import wait_until
 
@@ -45,7 +45,7 @@ def test_it_is_done_once_for_a_wave() -> None:
 
 def test_a_room_asks_for_it() -> None:
     """Also where what came was refused."""
-    room = Room(8 * LARGE_BYTES)
+    room = RequestRoom(8 * LARGE_BYTES)
     asked = threading.Event()
     room._trimming = Trimming(asked.set, 0.01)
     guest = room.enter("a", lambda: None)

@@ -17,7 +17,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.drafts import abandoned, draft_of
 from shared_ir.storage.growing import WINDOW_BYTES
 from shared_ir.storage.local import FileStore
-from shared_ir.storage.parts import PART_BYTES, Part, PartsDraft, chain
+from shared_ir.storage.parts import PART_BYTES, DraftPart, PartsDraft, chain
 from shared_ir.storage.protocol import DraftWriter, ObjectInfo, ObjectStore
 from shared_ir.storage.store import open_store
 from tests.services.s3_server import s3_server
@@ -200,8 +200,8 @@ def test_a_large_file_is_on_the_disk_before_its_end(tmp_path: Path, monkeypatch:
 # ---- in a bucket
 
 
-def parts(*spans: tuple[int, int]) -> list[Part]:
-    return [Part.of(f"{start}-{end}", start, end - start) for start, end in spans]
+def parts(*spans: tuple[int, int]) -> list[DraftPart]:
+    return [DraftPart.of(f"{start}-{end}", start, end - start) for start, end in spans]
 
 
 @pytest.mark.parametrize(
@@ -284,7 +284,7 @@ def test_parts_that_somebody_took_away_are_missed(bucket: ObjectStore) -> None:
 
 
 def test_a_store_that_is_away_at_the_end_hides_no_error(bucket: ObjectStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    def away(draft: PartsDraft, start: int, data: bytes) -> Part:
+    def away(draft: PartsDraft, start: int, data: bytes) -> DraftPart:
         raise IngotError(ErrorCode.UNAVAILABLE, "away")
 
     def fail() -> None:

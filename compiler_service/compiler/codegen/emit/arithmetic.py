@@ -18,7 +18,7 @@ from compiler_service.compiler.codegen.llvm.llvm_types import (
     register_type,
     splat,
 )
-from compiler_service.compiler.codegen.llvm.terms import Term
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm
 from compiler_service.compiler.codegen.math.exponential import logistic_denominator, quick_exponential
 from compiler_service.compiler.codegen.math.functions import MATH_BINARY, MATH_UNARY, call_math
 from shared_ir.dtype import DType
@@ -59,7 +59,7 @@ _PREDICATES: Mapping[BinaryOp, tuple[str, str, str]] = {
 }
 """Float, signed and unsigned predicate."""
 
-_ROUNDING: Mapping[UnaryOp, Callable[[Term], Term]] = {
+_ROUNDING: Mapping[UnaryOp, Callable[[FormulaTerm], FormulaTerm]] = {
     UnaryOp.FLOOR: terms.floor,
     UnaryOp.CEIL: terms.ceiling,
     UnaryOp.ROUND: terms.round_even,
@@ -83,8 +83,8 @@ def splat_constant(number: float, like: LlvmValue) -> str:
     return splat(constant(number, like.dtype), REGISTER[like.dtype], like.lanes)
 
 
-def term(builder: FunctionBuilder, value: LlvmValue) -> Term:
-    return Term(builder, value.text, REGISTER[value.dtype], value.lanes)
+def term(builder: FunctionBuilder, value: LlvmValue) -> FormulaTerm:
+    return FormulaTerm(builder, value.text, REGISTER[value.dtype], value.lanes)
 
 
 # -- unary
@@ -276,7 +276,7 @@ def logistic_quotient(builder: FunctionBuilder, lhs: LlvmValue, x: LlvmValue) ->
     if terms.can_scale(argument):
         below = logistic_denominator(argument)
     else:
-        below = Term(builder, call_math(builder, UnaryOp.EXP, [x]), argument.element, x.lanes) + 1.0
+        below = FormulaTerm(builder, call_math(builder, UnaryOp.EXP, [x]), argument.element, x.lanes) + 1.0
     return lhs._replace(text=(term(builder, lhs) / below).text)
 
 
@@ -314,7 +314,7 @@ def _select_text(condition: str, like: LlvmValue, then: str, otherwise: str) -> 
 
 def _float_floor_mod(builder: FunctionBuilder, lhs: LlvmValue, rhs: LlvmValue) -> str:
     """Python's modulo: the sign of the divisor."""
-    remainder = Term(builder, float_remainder(builder, lhs, rhs), REGISTER[lhs.dtype], lhs.lanes)
+    remainder = FormulaTerm(builder, float_remainder(builder, lhs, rhs), REGISTER[lhs.dtype], lhs.lanes)
     divisor = term(builder, rhs)
     opposite = (remainder < 0.0) ^ (divisor < 0.0)
     adjusted = terms.select(opposite, remainder + divisor, remainder)
@@ -359,12 +359,12 @@ def _division(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmV
     if op in (BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD):
         return _quotient(builder, "srem" if wants_remainder else "sdiv", lhs, rhs, guard=not known.nonzero)
     element = REGISTER[lhs.dtype]
-    remainder = Term(builder, _quotient(builder, "srem", lhs, rhs, guard=not known.nonzero), element, lhs.lanes)
+    remainder = FormulaTerm(builder, _quotient(builder, "srem", lhs, rhs, guard=not known.nonzero), element, lhs.lanes)
     divisor = term(builder, rhs)
     rounds_up = remainder.differs(0) & ((remainder ^ divisor) < 0)
     if wants_remainder:
         return terms.select(rounds_up, remainder + divisor, remainder).text
-    quotient = Term(builder, _quotient(builder, "sdiv", lhs, rhs, guard=not known.nonzero), element, lhs.lanes)
+    quotient = FormulaTerm(builder, _quotient(builder, "sdiv", lhs, rhs, guard=not known.nonzero), element, lhs.lanes)
     return (quotient + rounds_up.convert("sext", element)).text
 
 

@@ -19,7 +19,7 @@ from compiler_service.compiler.codegen.llvm.llvm_types import (
     vector,
 )
 from compiler_service.compiler.codegen.llvm.narrow import decode_integer
-from compiler_service.compiler.codegen.llvm.terms import Term, select
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm, select
 from shared_ir.dtype import DType
 
 
@@ -40,17 +40,17 @@ def cast(builder: FunctionBuilder, x: LlvmValue, dtype: DType, *, fit: Fit = Fit
     register_type(dtype, x.lanes)
     if dtype is x.dtype:
         return x
-    source = Term(builder, x.text, REGISTER[x.dtype], x.lanes)
+    source = FormulaTerm(builder, x.text, REGISTER[x.dtype], x.lanes)
     return LlvmValue(_convert(builder, source, x.dtype, dtype, fit), dtype, x.lanes)
 
 
-def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, fit: Fit) -> str:
+def _convert(builder: FunctionBuilder, x: FormulaTerm, source: DType, target: DType, fit: Fit) -> str:
     if target is DType.BOOL:
         return x.differs(0).text
     if target in SUB_BYTE_INTEGERS:  # the low bits of the integer
         whole = x.text if x.element == "i8" else _convert(builder, x, source, DType.INT8, fit)
         if source.is_float:
-            wide = Term(builder, _convert(builder, x, source, DType.INT32, fit), "i32", x.lanes)
+            wide = FormulaTerm(builder, _convert(builder, x, source, DType.INT32, fit), "i32", x.lanes)
             whole = wide.convert("trunc", "i8").text
         return decode_integer(builder, whole, target, x.lanes)
     if source.is_float:
@@ -67,7 +67,7 @@ def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, fi
     return x.convert("sext" if source.is_signed else "zext", element).text
 
 
-def _float_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DType) -> str:
+def _float_to_float(builder: FunctionBuilder, x: FormulaTerm, source: DType, target: DType) -> str:
     if target is DType.FLOAT64:
         return x.convert("fpext", "double").text
     if source is DType.FLOAT64:
@@ -77,7 +77,7 @@ def _float_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DT
     return round_to(builder, x.text, target, x.lanes) if target in NARROW_FLOATS else x.text
 
 
-def _integer_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DType) -> str:
+def _integer_to_float(builder: FunctionBuilder, x: FormulaTerm, source: DType, target: DType) -> str:
     element = REGISTER[target]
     if source.bits == 64 and not builder.capabilities.wide_integers:
         wide = wide_integer_to_double(x, signed=source.is_signed)
@@ -87,7 +87,7 @@ def _integer_to_float(builder: FunctionBuilder, x: Term, source: DType, target: 
     return round_to(builder, result.text, target, x.lanes) if target in NARROW_FLOATS else result.text
 
 
-def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, fit: Fit) -> str:
+def _float_to_integer(builder: FunctionBuilder, x: FormulaTerm, target: DType, fit: Fit) -> str:
     element = REGISTER[target]
     if target.bits == 64 and not builder.capabilities.wide_integers:
         wide = x if x.element == "double" else x.convert("fpext", "double")
@@ -105,7 +105,7 @@ def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, fit: Fit
     return builder.emit(f"call {result} {function}({operand} {x.text})")
 
 
-def _saturated(x: Term, target: DType, instruction: str) -> Term:
+def _saturated(x: FormulaTerm, target: DType, instruction: str) -> FormulaTerm:
     """What ``llvm.fptosi.sat`` is, by clamping: LLVM takes the lanes of a vector one by one."""
     least, largest = target.limits
     number = _number(x)
@@ -119,6 +119,6 @@ def _saturated(x: Term, target: DType, instruction: str) -> Term:
 _DIGITS = {"float": 24, "double": 53}
 
 
-def _number(x: Term) -> Term:
+def _number(x: FormulaTerm) -> FormulaTerm:
     """``x`` with 0 in place of NaN, which conversion instructions leave undefined."""
     return select(x.compare("ord", "eq", 0.0), x, 0.0)

@@ -22,7 +22,7 @@ from compiler_service.compiler.codegen.emit.facts import (
     logistic_argument,
     sum_of,
 )
-from compiler_service.compiler.codegen.emit.memory import MemoryEmitter, Place
+from compiler_service.compiler.codegen.emit.memory import BufferPlace, MemoryEmitter
 from compiler_service.compiler.codegen.emit.reduction import reduce_lanes
 from compiler_service.compiler.codegen.emit.short_indices import shortened
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, LlvmValue
@@ -58,7 +58,7 @@ class Expressions:
         self.facts = Facts()
         self.memory = MemoryEmitter(builder)
         self.blocks = CodeBlocks(builder)
-        self.places: dict[Buffer, Place] = {}
+        self.places: dict[Buffer, BufferPlace] = {}
         self._variables: dict[str, LlvmValue] = {}
         self._loaded: dict[Buffer, dict[Expr, LlvmValue]] = {}
         self._read: dict[tuple[Expr, str], LlvmValue] = {}  # what depends on memory, by guard; until the next store
@@ -365,7 +365,7 @@ class Expressions:
         self._read.clear()
         self._forward(store, place, value, mask)
 
-    def _forward(self, store: Store, place: Place, value: LlvmValue, mask: str | None) -> None:
+    def _forward(self, store: Store, place: BufferPlace, value: LlvmValue, mask: str | None) -> None:
         """Loads of what was just stored need not go through memory; what the store cannot have changed is still known."""
         known = self._loaded.pop(store.buffer, {})
         if place.is_stack:  # LLVM makes registers of it
@@ -400,10 +400,10 @@ class Expressions:
             index = linear.base
         return (*self.facts.sum(index), lanes)
 
-    def _indices(self, place: Place, index: Expr) -> LlvmValue:
+    def _indices(self, place: BufferPlace, index: Expr) -> LlvmValue:
         return self.emit(shortened(index) if place.has_short_indices else index)
 
-    def _pointer(self, place: Place, index: Expr) -> str:
+    def _pointer(self, place: BufferPlace, index: Expr) -> str:
         """The address of element ``index``, whose terms are added from the outermost block to the innermost: accesses of one tile
         then differ by a constant from a pointer that each loop moves by as much."""
         terms, offset = self.facts.sum(index)
@@ -431,7 +431,7 @@ class Expressions:
             pointer = found
         return pointer
 
-    def _stack_pointer(self, place: Place, offset: int) -> str:
+    def _stack_pointer(self, place: BufferPlace, offset: int) -> str:
         """A register-to-be."""
         if offset == 0:
             return place.pointer
@@ -443,7 +443,7 @@ class Expressions:
             self.blocks.learn_pointer(key, found, 0)
         return found
 
-    def _place(self, buffer: Buffer) -> Place:
+    def _place(self, buffer: Buffer) -> BufferPlace:
         found = self.places.get(buffer)
         if found is None:
             raise IngotError(ErrorCode.COMPILER_FAULT, f"the loop program uses the buffer {buffer.name!r} out of scope")

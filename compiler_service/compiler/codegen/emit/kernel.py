@@ -14,7 +14,7 @@ from typing import assert_never
 from compiler_service.compiler.codegen.emit.blocks import Keeps
 from compiler_service.compiler.codegen.emit.expressions import Expressions
 from compiler_service.compiler.codegen.emit.lockstep import by_depth, side_by_side
-from compiler_service.compiler.codegen.emit.memory import Place, element_size, place_of
+from compiler_service.compiler.codegen.emit.memory import BufferPlace, element_size, place_of
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, LlvmModule, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import register_type
 from compiler_service.compiler.loop_ir.ir import (
@@ -22,6 +22,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
     BufferLoad,
+    BufferScope,
     Checkpoint,
     For,
     ForKind,
@@ -29,7 +30,6 @@ from compiler_service.compiler.loop_ir.ir import (
     If,
     Let,
     Prefetch,
-    Scope,
     Statement,
     Store,
     expressions_of,
@@ -71,7 +71,7 @@ def scratch_size(function: Function) -> int:
 def _scratch_size(statement: Statement) -> int:
     match statement:
         case Allocate(buffer=buffer, body=body):
-            own = _aligned_bytes(buffer) if buffer.scope is Scope.SCRATCH else 0
+            own = _aligned_bytes(buffer) if buffer.scope is BufferScope.SCRATCH else 0
             return own + _scratch_size(body)
         case Block(statements=statements):
             return max(map(_scratch_size, statements), default=0)
@@ -251,11 +251,11 @@ class _Kernel:
     def _allocate(self, buffer: Buffer, body: Statement) -> None:
         register_type(buffer.dtype, 1)
         match buffer.scope:
-            case Scope.STACK:
+            case BufferScope.STACK:
                 element = place_of(buffer, "").element
                 place = place_of(buffer, self.builder.alloca(element, _elements(buffer)))
                 self._with_place(buffer, place, body)
-            case Scope.SCRATCH:
+            case BufferScope.SCRATCH:
                 offset = self.scratch_offset
                 pointer = "%scratch"
                 if offset:
@@ -263,12 +263,12 @@ class _Kernel:
                 self.scratch_offset += _aligned_bytes(buffer)
                 self._with_place(buffer, place_of(buffer, pointer), body)
                 self.scratch_offset = offset
-            case Scope.ARGUMENT:
+            case BufferScope.ARGUMENT:
                 raise IngotError(ErrorCode.COMPILER_FAULT, f"the argument {buffer.name!r} is allocated")
             case _:
                 assert_never(buffer.scope)
 
-    def _with_place(self, buffer: Buffer, place: Place, body: Statement) -> None:
+    def _with_place(self, buffer: Buffer, place: BufferPlace, body: Statement) -> None:
         self.expressions.places[buffer] = place
         self.statement(body)
         del self.expressions.places[buffer]

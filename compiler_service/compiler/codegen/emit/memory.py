@@ -16,7 +16,7 @@ from compiler_service.compiler.codegen.llvm.llvm_types import (
     vector,
 )
 from compiler_service.compiler.codegen.llvm.narrow import decode_integer, encode_integer
-from compiler_service.compiler.loop_ir.ir import Buffer, Scope
+from compiler_service.compiler.loop_ir.ir import Buffer, BufferScope
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import product
 
@@ -24,7 +24,7 @@ _LARGEST_SHUFFLED_STRIDE = 4
 _SIZE = {"i8": 1, "i16": 2, "i32": 4, "i64": 8, "float": 4, "double": 8, "i1": 1}
 
 
-class Place(NamedTuple):
+class BufferPlace(NamedTuple):
     """Where a buffer is: its first element and the LLVM type of its elements in memory."""
 
     pointer: str
@@ -45,11 +45,11 @@ class Place(NamedTuple):
         return self.dtype in NARROW_FLOATS and self.element != "float"
 
 
-def place_of(buffer: Buffer, pointer: str) -> Place:
-    elements = STACK if buffer.scope is Scope.STACK else MEMORY
+def place_of(buffer: Buffer, pointer: str) -> BufferPlace:
+    elements = STACK if buffer.scope is BufferScope.STACK else MEMORY
     count = product(buffer.shape)
     is_short = isinstance(count, int) and count < 1 << 31
-    return Place(pointer, buffer.dtype, elements[buffer.dtype], buffer.scope is Scope.STACK, is_short)
+    return BufferPlace(pointer, buffer.dtype, elements[buffer.dtype], buffer.scope is BufferScope.STACK, is_short)
 
 
 def element_size(buffer: Buffer) -> int:
@@ -65,7 +65,7 @@ class MemoryEmitter:
 
     # -- loads
 
-    def load(self, place: Place, pointer: str, lanes: int, mask: str | None = None) -> LlvmValue:
+    def load(self, place: BufferPlace, pointer: str, lanes: int, mask: str | None = None) -> LlvmValue:
         """``lanes`` elements from ``pointer`` on; masked-out lanes are 0."""
         if mask is None:
             return self._decode(place, self._plain_load(place, pointer, lanes), lanes)
@@ -87,7 +87,7 @@ class MemoryEmitter:
         line = self._builder.emit(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
         self._builder.line(f"call void {function}(ptr {line}, i32 0, i32 {4 - level}, i32 1)")
 
-    def load_strided(self, place: Place, pointer: str, stride: int, lanes: int) -> LlvmValue | None:
+    def load_strided(self, place: BufferPlace, pointer: str, stride: int, lanes: int) -> LlvmValue | None:
         """Every ``stride``-th element by shuffles of whole vectors; ``None`` where gathering is better."""
         if stride == -1:
             raw = self._plain_load(place, self.offset(place, pointer, 1 - lanes), lanes)
@@ -112,7 +112,7 @@ class MemoryEmitter:
         kind = vector(element, lanes)
         return self._builder.emit(f"shufflevector {kind} {result}, {kind} {raw}, <{lanes} x i32> <{', '.join(choice)}>")
 
-    def gather(self, place: Place, indices: LlvmValue, mask: str | None) -> LlvmValue:
+    def gather(self, place: BufferPlace, indices: LlvmValue, mask: str | None) -> LlvmValue:
         lanes = indices.lanes
         kind, pointers = vector(place.element, lanes), vector("ptr", lanes)
         condition = vector("i1", lanes)
@@ -127,7 +127,7 @@ class MemoryEmitter:
 
     # -- stores
 
-    def store(self, place: Place, pointer: str, value: LlvmValue, mask: str | None = None) -> None:
+    def store(self, place: BufferPlace, pointer: str, value: LlvmValue, mask: str | None = None) -> None:
         """The lanes of ``value`` one after the other from ``pointer`` on."""
         lanes = value.lanes
         raw = self._encode(place, value)
@@ -144,14 +144,14 @@ class MemoryEmitter:
         )
         self._builder.line(f"call void {function}({kind} {raw}, ptr align {place.size} {pointer}, {condition} {mask})")
 
-    def store_reversed(self, place: Place, pointer: str, value: LlvmValue) -> None:
+    def store_reversed(self, place: BufferPlace, pointer: str, value: LlvmValue) -> None:
         """The lanes of ``value`` one before the other from ``pointer`` on."""
         first = self.offset(place, pointer, 1 - value.lanes)
         raw = self.reverse(self._encode(place, value), place.element, value.lanes)
         kind = vector(place.element, value.lanes)
         self._builder.line(f"store {kind} {raw}, ptr {first}, align {place.size}")
 
-    def scatter(self, place: Place, indices: LlvmValue, value: LlvmValue, mask: str | None) -> None:
+    def scatter(self, place: BufferPlace, indices: LlvmValue, value: LlvmValue, mask: str | None) -> None:
         """One element per lane; where indices repeat the last lane wins."""
         lanes = value.lanes
         raw = self._encode(place, value)
@@ -169,7 +169,7 @@ class MemoryEmitter:
 
     def reinterpret(self, value: LlvmValue, dtype: DType) -> LlvmValue:
         """The bit pattern of ``value`` as ``dtype`` of the same width."""
-        source, target = (Place("", d, MEMORY[d]) for d in (value.dtype, dtype))
+        source, target = (BufferPlace("", d, MEMORY[d]) for d in (value.dtype, dtype))
         raw = self._encode(source, value)
         if source.element != target.element:
             kinds = (vector(place.element, value.lanes) for place in (source, target))
@@ -181,19 +181,19 @@ class MemoryEmitter:
         order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
         return self._builder.emit(f"shufflevector {kind} {text}, {kind} poison, <{lanes} x i32> <{order}>")
 
-    def offset(self, place: Place, pointer: str, elements: int | str) -> str:
+    def offset(self, place: BufferPlace, pointer: str, elements: int | str) -> str:
         """``pointer`` moved by a number of elements. Not `inbounds`: parts of an index may lie outside of the buffer."""
         if elements == 0:
             return pointer
         return self._builder.emit(f"getelementptr {place.element}, ptr {pointer}, i64 {elements}")
 
-    def _addresses(self, place: Place, indices: LlvmValue) -> str:
+    def _addresses(self, place: BufferPlace, indices: LlvmValue) -> str:
         return self._builder.emit(f"getelementptr {place.element}, ptr {place.pointer}, {indices.type} {indices.text}")
 
-    def _plain_load(self, place: Place, pointer: str, lanes: int) -> str:
+    def _plain_load(self, place: BufferPlace, pointer: str, lanes: int) -> str:
         return self._builder.emit(f"load {vector(place.element, lanes)}, ptr {pointer}, align {place.size}")
 
-    def _scalar_load(self, place: Place, pointer: str, mask: str) -> str:
+    def _scalar_load(self, place: BufferPlace, pointer: str, mask: str) -> str:
         builder = self._builder
         before, then, join = builder.block, builder.label("load"), builder.label("loaded")
         builder.branch_if(mask, then, join)
@@ -204,7 +204,7 @@ class MemoryEmitter:
         zero = "0" if place.element.startswith("i") else "0.0"
         return builder.emit(f"phi {place.element} [ {raw}, %{then} ], [ {zero}, %{before} ]")
 
-    def _scalar_store(self, place: Place, pointer: str, raw: str, mask: str) -> None:
+    def _scalar_store(self, place: BufferPlace, pointer: str, raw: str, mask: str) -> None:
         builder = self._builder
         then, join = builder.label("store"), builder.label("stored")
         builder.branch_if(mask, then, join)
@@ -213,7 +213,7 @@ class MemoryEmitter:
         builder.branch(join)
         builder.start(join)
 
-    def _decode(self, place: Place, raw: str, lanes: int) -> LlvmValue:
+    def _decode(self, place: BufferPlace, raw: str, lanes: int) -> LlvmValue:
         if place.dtype is DType.BOOL:
             zero = splat("0", "i8", lanes)
             return LlvmValue(self._builder.emit(f"icmp ne {vector('i8', lanes)} {raw}, {zero}"), DType.BOOL, lanes)
@@ -223,7 +223,7 @@ class MemoryEmitter:
             return LlvmValue(decode_integer(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
         return LlvmValue(raw, place.dtype, lanes)
 
-    def _encode(self, place: Place, value: LlvmValue) -> str:
+    def _encode(self, place: BufferPlace, value: LlvmValue) -> str:
         if place.dtype is DType.BOOL:
             return self._builder.emit(f"zext {value.type} {value.text} to {vector('i8', value.lanes)}")
         if place.is_packed:

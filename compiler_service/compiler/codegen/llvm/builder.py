@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from compiler_service.compiler.codegen.llvm.capabilities import Capabilities
+from compiler_service.compiler.codegen.llvm.capabilities import TargetCapabilities
 from compiler_service.compiler.codegen.llvm.llvm_types import register_type, suffix, vector
 from shared_ir.dtype import DType
 from shared_ir.machine.target import Target
@@ -31,7 +31,7 @@ class LlvmModule:
 
     def __init__(self, target: Target) -> None:
         self.target = target
-        self.capabilities = Capabilities.of(target)
+        self.capabilities = TargetCapabilities.of(target)
         self._declarations: dict[str, str] = {}
         self._functions: dict[str, str] = {}
 

@@ -10,7 +10,7 @@ from shared_ir.machine.target import Target
 
 
 @dataclass(frozen=True)
-class Capabilities:
+class TargetCapabilities:
     """Facts that decide which of several instruction sequences is emitted.
 
     Attributes:

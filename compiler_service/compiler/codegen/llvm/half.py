@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder
 from compiler_service.compiler.codegen.llvm.narrow import decode, encode
-from compiler_service.compiler.codegen.llvm.terms import Term, absolute, bits, exact, from_bits, is_nan, select
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm, absolute, bits, exact, from_bits, is_nan, select
 from shared_ir.dtype import DType
 
 
@@ -13,7 +13,7 @@ def pattern_to_float(builder: FunctionBuilder, text: str, dtype: DType, lanes: i
     """``i16`` or ``i8`` patterns of ``dtype`` -> ``float``."""
     if dtype.bits < 16:
         return decode(builder, text, dtype, lanes)
-    pattern = Term(builder, text, "i16", lanes)
+    pattern = FormulaTerm(builder, text, "i16", lanes)
     if dtype is DType.BFLOAT16:
         return from_bits(pattern.convert("zext", "i32") << 16).text
     if builder.capabilities.half:
@@ -25,7 +25,7 @@ def float_to_pattern(builder: FunctionBuilder, text: str, dtype: DType, lanes: i
     """``float`` -> ``i16`` or ``i8`` patterns of ``dtype``, rounded to nearest even."""
     if dtype.bits < 16:
         return encode(builder, text, dtype, lanes)
-    x = Term(builder, text, "float", lanes)
+    x = FormulaTerm(builder, text, "float", lanes)
     if dtype is DType.BFLOAT16:
         return _truncate_bfloat(x).text
     if builder.capabilities.half:
@@ -36,12 +36,12 @@ def float_to_pattern(builder: FunctionBuilder, text: str, dtype: DType, lanes: i
 def round_to(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
     """A ``float`` rounded to the nearest value of ``dtype``."""
     if dtype is DType.FLOAT16 and builder.capabilities.half:
-        x = Term(builder, text, "float", lanes)
+        x = FormulaTerm(builder, text, "float", lanes)
         return _rounded(x).convert("fpext", "float").text
     return pattern_to_float(builder, float_to_pattern(builder, text, dtype, lanes), dtype, lanes)
 
 
-def _rounded(x: Term) -> Term:
+def _rounded(x: FormulaTerm) -> FormulaTerm:
     """A float as a half.
 
     LLVM would take ``half(float(a) * float(b))`` for the product of halves that it is, and where there are instructions for
@@ -52,7 +52,7 @@ def _rounded(x: Term) -> Term:
     return x.convert("fptrunc", "half")
 
 
-def double_to_odd_float(x: Term) -> Term:
+def double_to_odd_float(x: FormulaTerm) -> FormulaTerm:
     """A double as the float that rounds on to 16 bits as the double itself would (round to odd).
 
     Boldo and Melquiond, "Emulation of FMA and correctly rounded sums", 2008.
@@ -66,7 +66,7 @@ def double_to_odd_float(x: Term) -> Term:
     return from_bits(select(inexact, toward_zero | 1, pattern))
 
 
-def _extend_half(pattern: Term) -> Term:
+def _extend_half(pattern: FormulaTerm) -> FormulaTerm:
     """Exponent rebiased by 112; subnormals as multiples of 2^-24, so that no subnormal float is met (NEON flushes them)."""
     wide = pattern.convert("zext", "i32")
     magnitude = (wide & 0x7FFF) << 13
@@ -77,7 +77,7 @@ def _extend_half(pattern: Term) -> Term:
     return from_bits(value | ((wide & 0x8000) << 16))
 
 
-def _truncate_half(x: Term) -> Term:
+def _truncate_half(x: FormulaTerm) -> FormulaTerm:
     pattern = bits(x)
     sign = pattern.logical_shift(16) & 0x8000
     magnitude = pattern & 0x7FFFFFFF
@@ -92,7 +92,7 @@ def _truncate_half(x: Term) -> Term:
     return (value | sign).convert("trunc", "i16")
 
 
-def _truncate_bfloat(x: Term) -> Term:
+def _truncate_bfloat(x: FormulaTerm) -> FormulaTerm:
     pattern = bits(x)
     odd = pattern.logical_shift(16) & 1
     rounded = (pattern + odd + 0x7FFF).logical_shift(16)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import REGISTER, vector
-from compiler_service.compiler.codegen.llvm.terms import Term, floor, select, truncate
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm, floor, select, truncate
 
 _UNSIGNED_QUOTIENT = """\
 define internal i64 @ingot.quotient(i64 %a, i64 %b) #0 {
@@ -156,7 +156,7 @@ pack:
 }"""
 
 
-def lane_by_lane(builder: FunctionBuilder, function: str, element: str, operands: Sequence[Term]) -> Term:
+def lane_by_lane(builder: FunctionBuilder, function: str, element: str, operands: Sequence[FormulaTerm]) -> FormulaTerm:
     """A scalar helper of type ``element`` applied to every lane."""
     model = operands[0]
     if model.lanes == 1:
@@ -171,12 +171,12 @@ def lane_by_lane(builder: FunctionBuilder, function: str, element: str, operands
     return model.of(result)
 
 
-def _widened(builder: FunctionBuilder, value: LlvmValue, *, signed: bool) -> Term:
-    t = Term(builder, value.text, REGISTER[value.dtype], value.lanes)
+def _widened(builder: FunctionBuilder, value: LlvmValue, *, signed: bool) -> FormulaTerm:
+    t = FormulaTerm(builder, value.text, REGISTER[value.dtype], value.lanes)
     return t if t.element == "i64" else t.convert("sext" if signed else "zext", "i64")
 
 
-def _narrowed(t: Term, element: str) -> str:
+def _narrowed(t: FormulaTerm, element: str) -> str:
     return t.text if element == "i64" else t.convert("trunc", element).text
 
 
@@ -197,7 +197,7 @@ def wide_division(builder: FunctionBuilder, instruction: str, lhs: LlvmValue, rh
     return _narrowed(quotient, REGISTER[lhs.dtype])
 
 
-def _magnitude(x: Term) -> Term:
+def _magnitude(x: FormulaTerm) -> FormulaTerm:
     return select(x < 0, -x, x)
 
 
@@ -218,21 +218,21 @@ def float_remainder(builder: FunctionBuilder, lhs: LlvmValue, rhs: LlvmValue) ->
     builder.module.intrinsic("llvm.ctlz.i64", "i64", "i64, i1")
     function = builder.module.helper("ingot.remainder", lambda: _REMAINDER)
     element = REGISTER[lhs.dtype]
-    x, y = (Term(builder, v.text, element, v.lanes) for v in (lhs, rhs))
+    x, y = (FormulaTerm(builder, v.text, element, v.lanes) for v in (lhs, rhs))
     if element == "double":
         return lane_by_lane(builder, function, "double", [x, y]).text
     wide = [t.convert("fpext", "double") for t in (x, y)]
     return lane_by_lane(builder, function, "double", wide).convert("fptrunc", element).text
 
 
-def wide_integer_to_double(x: Term, *, signed: bool) -> Term:
+def wide_integer_to_double(x: FormulaTerm, *, signed: bool) -> FormulaTerm:
     """int64 -> double by halves, where that conversion is not an instruction."""
     high = (x >> 32 if signed else x.logical_shift(32)).convert("trunc", "i32")
     low = x.convert("trunc", "i32").convert("uitofp", "double")
     return high.convert("sitofp" if signed else "uitofp", "double") * 4294967296.0 + low
 
 
-def double_to_wide_integer(x: Term, *, signed: bool) -> Term:
+def double_to_wide_integer(x: FormulaTerm, *, signed: bool) -> FormulaTerm:
     """double -> int64, saturating, NaN to 0, where that conversion is not an instruction."""
     least, beyond = (-(2.0**63), 2.0**63) if signed else (0.0, 2.0**64)
     whole = truncate(x)

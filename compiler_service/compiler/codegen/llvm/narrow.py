@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder
-from compiler_service.compiler.codegen.llvm.terms import Term, bits, exact, from_bits, select
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm, bits, exact, from_bits, select
 from shared_ir.dtype import DType
 
 _NAN = 0x7FC00000
@@ -61,7 +61,7 @@ FORMATS: Mapping[DType, NarrowFormat] = MappingProxyType(
 
 def decode(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
     """``i8`` patterns of ``dtype`` -> ``float``."""
-    pattern = Term(builder, text, "i8", lanes).convert("zext", "i32")
+    pattern = FormulaTerm(builder, text, "i8", lanes).convert("zext", "i32")
     if dtype is DType.FLOAT8E8M0:
         return _decode_scale(pattern).text
     kind = FORMATS[dtype]
@@ -79,7 +79,7 @@ def decode(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str
     return from_bits(value).text
 
 
-def _decode_scale(pattern: Term) -> Term:
+def _decode_scale(pattern: FormulaTerm) -> FormulaTerm:
     """``2 ** (pattern - 127)``: the exponent of a float32, but for 2 ** -127, which is subnormal there."""
     value = select(pattern.equals(0), 0x00400000, pattern << 23)
     return from_bits(select(pattern.equals(0xFF), _NAN, value))
@@ -87,7 +87,7 @@ def _decode_scale(pattern: Term) -> Term:
 
 def encode(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
     """``float`` -> ``i8`` patterns of ``dtype``, rounded to nearest even (FLOAT8E8M0: the fraction is dropped)."""
-    pattern = bits(Term(builder, text, "float", lanes))
+    pattern = bits(FormulaTerm(builder, text, "float", lanes))
     magnitude = pattern & 0x7FFFFFFF
     if dtype is DType.FLOAT8E8M0:
         exponent = magnitude.logical_shift(23)
@@ -117,10 +117,10 @@ def bits_of_power(value: float) -> int:
 def decode_integer(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
     """Bytes whose low bits are integers of ``dtype`` -> ``i8`` of the same value; the high bits are not looked at."""
     gap = 8 - dtype.bits
-    high = Term(builder, text, "i8", lanes) << gap
+    high = FormulaTerm(builder, text, "i8", lanes) << gap
     return (high >> gap if dtype.is_signed else high.logical_shift(gap)).text
 
 
 def encode_integer(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
     """The inverse of :func:`decode_integer`; the high bits become 0."""
-    return (Term(builder, text, "i8", lanes) & ((1 << dtype.bits) - 1)).text
+    return (FormulaTerm(builder, text, "i8", lanes) & ((1 << dtype.bits) - 1)).text

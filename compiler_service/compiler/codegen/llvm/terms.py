@@ -1,4 +1,4 @@
-"""Formulas in Python that write LLVM instructions: ``x * y + 1.0`` on :class:`Term` appends an ``fmul`` and an ``fadd``.
+"""Formulas in Python that write LLVM instructions: ``x * y + 1.0`` on :class:`FormulaTerm` appends an ``fmul`` and an ``fadd``.
 
 A term is a vector (or scalar) of ``float``, ``double``, ``i16``, ``i32``, ``i64`` or ``i1``. Products may be contracted with sums
 where the target has fused multiply-add; :func:`exact` switches that off for error-free transformations.
@@ -17,7 +17,7 @@ _FLOAT_OF = {"i32": "float", "i64": "double"}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Term:
+class FormulaTerm:
     """An operand of a formula.
 
     Attributes:
@@ -42,118 +42,120 @@ class Term:
     def is_float(self) -> bool:
         return self.element in ("float", "double", "half")
 
-    def lift(self, other: Term | Number) -> Term:
+    def lift(self, other: FormulaTerm | Number) -> FormulaTerm:
         """``other`` as a term of this type."""
-        if isinstance(other, Term):
+        if isinstance(other, FormulaTerm):
             return other
         literal = float_bits(float(other), self.element) if self.is_float else str(int(other))
         return replace(self, text=splat(literal, self.element, self.lanes))
 
-    def of(self, text: str, element: str | None = None) -> Term:
+    def of(self, text: str, element: str | None = None) -> FormulaTerm:
         return replace(self, text=text, element=element or self.element)
 
-    def _binary(self, float_op: str, integer_op: str, left: Term | Number, right: Term | Number) -> Term:
+    def _binary(
+        self, float_op: str, integer_op: str, left: FormulaTerm | Number, right: FormulaTerm | Number
+    ) -> FormulaTerm:
         a, b = self.lift(left), self.lift(right)
         op = float_op + (" contract" if self.contract else "") if self.is_float else integer_op
         return self.of(self.builder.emit(f"{op} {self.type} {a.text}, {b.text}"))
 
-    def __add__(self, other: Term | Number) -> Term:
+    def __add__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("fadd", "add", self, other)
 
-    def __radd__(self, other: Number) -> Term:
+    def __radd__(self, other: Number) -> FormulaTerm:
         return self._binary("fadd", "add", other, self)
 
-    def __sub__(self, other: Term | Number) -> Term:
+    def __sub__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("fsub", "sub", self, other)
 
-    def __rsub__(self, other: Number) -> Term:
+    def __rsub__(self, other: Number) -> FormulaTerm:
         return self._binary("fsub", "sub", other, self)
 
-    def __mul__(self, other: Term | Number) -> Term:
+    def __mul__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("fmul", "mul", self, other)
 
-    def __rmul__(self, other: Number) -> Term:
+    def __rmul__(self, other: Number) -> FormulaTerm:
         return self._binary("fmul", "mul", other, self)
 
-    def __truediv__(self, other: Term | Number) -> Term:
+    def __truediv__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("fdiv", "sdiv", self, other)
 
-    def __rtruediv__(self, other: Number) -> Term:
+    def __rtruediv__(self, other: Number) -> FormulaTerm:
         return self._binary("fdiv", "sdiv", other, self)
 
-    def __and__(self, other: Term | Number) -> Term:
+    def __and__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("and", "and", self, other)
 
-    def __or__(self, other: Term | Number) -> Term:
+    def __or__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("or", "or", self, other)
 
-    def __xor__(self, other: Term | Number) -> Term:
+    def __xor__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("xor", "xor", self, other)
 
-    def __lshift__(self, other: Term | Number) -> Term:
+    def __lshift__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("shl", "shl", self, other)
 
-    def __rshift__(self, other: Term | Number) -> Term:
+    def __rshift__(self, other: FormulaTerm | Number) -> FormulaTerm:
         """Arithmetic shift; see :meth:`logical_shift`."""
         return self._binary("ashr", "ashr", self, other)
 
-    def logical_shift(self, other: Term | Number) -> Term:
+    def logical_shift(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self._binary("lshr", "lshr", self, other)
 
-    def __neg__(self) -> Term:
+    def __neg__(self) -> FormulaTerm:
         if not self.is_float:
             return self.lift(0) - self
         return self.of(self.builder.emit(f"fneg {self.type} {self.text}"))
 
-    def __lt__(self, other: Term | Number) -> Term:
+    def __lt__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self.compare("olt", "slt", other)
 
-    def __le__(self, other: Term | Number) -> Term:
+    def __le__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self.compare("ole", "sle", other)
 
-    def __gt__(self, other: Term | Number) -> Term:
+    def __gt__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self.compare("ogt", "sgt", other)
 
-    def __ge__(self, other: Term | Number) -> Term:
+    def __ge__(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self.compare("oge", "sge", other)
 
-    def equals(self, other: Term | Number) -> Term:
+    def equals(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self.compare("oeq", "eq", other)
 
-    def differs(self, other: Term | Number) -> Term:
+    def differs(self, other: FormulaTerm | Number) -> FormulaTerm:
         return self.compare("une", "ne", other)
 
-    def compare(self, float_predicate: str, integer_predicate: str, other: Term | Number) -> Term:
+    def compare(self, float_predicate: str, integer_predicate: str, other: FormulaTerm | Number) -> FormulaTerm:
         op = f"fcmp {float_predicate}" if self.is_float else f"icmp {integer_predicate}"
         return self.of(self.builder.emit(f"{op} {self.type} {self.text}, {self.lift(other).text}"), "i1")
 
-    def convert(self, instruction: str, element: str) -> Term:
+    def convert(self, instruction: str, element: str) -> FormulaTerm:
         """``sitofp``, ``fpext``, ``trunc``, ... to another element type."""
         target = vector(element, self.lanes)
         return self.of(self.builder.emit(f"{instruction} {self.type} {self.text} to {target}"), element)
 
 
-def is_nan(x: Term) -> Term:
+def is_nan(x: FormulaTerm) -> FormulaTerm:
     return x.compare("uno", "ne", x)
 
 
-def exact(x: Term) -> Term:
+def exact(x: FormulaTerm) -> FormulaTerm:
     """``x`` whose sums and products are rounded one by one."""
     return replace(x, contract=False)
 
 
-def fused(x: Term) -> Term:
+def fused(x: FormulaTerm) -> FormulaTerm:
     """``x`` whose products may be contracted with sums again."""
     return replace(x, contract=True)
 
 
-def can_scale(x: Term) -> bool:
+def can_scale(x: FormulaTerm) -> bool:
     """Whether :func:`scaled` is an instruction for vectors like ``x``."""
     bits = 32 * x.lanes if x.element == "float" else 64 * x.lanes
     return x.is_float and x.builder.capabilities.scale and bits == 512
 
 
-def scaled(x: Term, exponent: Term) -> Term:
+def scaled(x: FormulaTerm, exponent: FormulaTerm) -> FormulaTerm:
     """``x * 2^exponent`` for an integral ``exponent``, rounded once: VSCALEFPS, VSCALEFPD."""
     name = "llvm.x86.avx512.mask.scalef." + ("ps.512" if x.element == "float" else "pd.512")
     kind, mask = x.type, f"i{x.lanes}"
@@ -162,7 +164,7 @@ def scaled(x: Term, exponent: Term) -> Term:
     return x.of(x.builder.emit(text))
 
 
-def fraction(x: Term) -> Term:
+def fraction(x: FormulaTerm) -> FormulaTerm:
     """``x - floor(x)``, 0 of infinities: VREDUCEPS; where :func:`can_scale`, for floats."""
     kind, mask = x.type, f"i{x.lanes}"
     function = x.builder.module.intrinsic(
@@ -174,40 +176,40 @@ def fraction(x: Term) -> Term:
     )
 
 
-def select(condition: Term, then: Term | Number, otherwise: Term | Number) -> Term:
+def select(condition: FormulaTerm, then: FormulaTerm | Number, otherwise: FormulaTerm | Number) -> FormulaTerm:
     """``then`` where ``condition`` holds; one of the two must be a term."""
-    model = then if isinstance(then, Term) else otherwise
-    assert isinstance(model, Term)
+    model = then if isinstance(then, FormulaTerm) else otherwise
+    assert isinstance(model, FormulaTerm)
     a, b = model.lift(then), model.lift(otherwise)
     kind = model.type
     text = f"select {condition.type} {condition.text}, {kind} {a.text}, {kind} {b.text}"
     return model.of(model.builder.emit(text))
 
 
-def bits(x: Term) -> Term:
+def bits(x: FormulaTerm) -> FormulaTerm:
     """The bit pattern of a float."""
     return x.convert("bitcast", _INTEGER_OF[x.element])
 
 
-def from_bits(x: Term) -> Term:
+def from_bits(x: FormulaTerm) -> FormulaTerm:
     """The float of a bit pattern."""
     return x.convert("bitcast", _FLOAT_OF[x.element])
 
 
-def absolute(x: Term) -> Term:
+def absolute(x: FormulaTerm) -> FormulaTerm:
     return x.of(x.builder.call("llvm.fabs", x.element, x.lanes, [x.text]))
 
 
-def copysign(x: Term, sign: Term) -> Term:
+def copysign(x: FormulaTerm, sign: FormulaTerm) -> FormulaTerm:
     """The magnitude of ``x`` with the sign of ``sign``."""
     return x.of(x.builder.call("llvm.copysign", x.element, x.lanes, [x.text, sign.text]))
 
 
-def square_root(x: Term) -> Term:
+def square_root(x: FormulaTerm) -> FormulaTerm:
     return x.of(x.builder.call("llvm.sqrt", x.element, x.lanes, [x.text]))
 
 
-def polynomial(x: Term, coefficients: tuple[float, ...]) -> Term:
+def polynomial(x: FormulaTerm, coefficients: tuple[float, ...]) -> FormulaTerm:
     """``c[0] + c[1] x + c[2] x^2 + ...`` by Horner's rule."""
     total = x.lift(coefficients[-1])
     for c in reversed(coefficients[:-1]):
@@ -215,7 +217,7 @@ def polynomial(x: Term, coefficients: tuple[float, ...]) -> Term:
     return total
 
 
-def fused_product_error(x: Term, y: Term, product: Term) -> Term:
+def fused_product_error(x: FormulaTerm, y: FormulaTerm, product: FormulaTerm) -> FormulaTerm:
     """``x * y - product`` exactly, where ``product`` is ``x * y`` rounded (Dekker's splitting where there is no FMA)."""
     if x.builder.capabilities.fma:
         negated = -product
@@ -225,14 +227,14 @@ def fused_product_error(x: Term, y: Term, product: Term) -> Term:
     return ((a * c - p) + a * d + b * c) + b * d
 
 
-def _halves(x: Term) -> tuple[Term, Term]:
+def _halves(x: FormulaTerm) -> tuple[FormulaTerm, FormulaTerm]:
     """Veltkamp's splitting: ``x = high + low``, each with half of the bits."""
     scaled = x * (4097.0 if x.element == "float" else 134217729.0)
     high = scaled - (scaled - x)
     return high, x - high
 
 
-def round_even(x: Term) -> Term:
+def round_even(x: FormulaTerm) -> FormulaTerm:
     """The nearest integral float, ties to even, signs of zero and NaN kept."""
     if x.builder.capabilities.rounding:
         return x.of(x.builder.call("llvm.roundeven", x.element, x.lanes, [x.text]))
@@ -241,20 +243,20 @@ def round_even(x: Term) -> Term:
     return copysign(select(size < magic, (size + magic) - magic, size), x)
 
 
-def floor(x: Term) -> Term:
+def floor(x: FormulaTerm) -> FormulaTerm:
     if x.builder.capabilities.rounding:
         return x.of(x.builder.call("llvm.floor", x.element, x.lanes, [x.text]))
     near = exact(round_even(x))
     return copysign(select(near > x, near - 1.0, near), x)
 
 
-def ceiling(x: Term) -> Term:
+def ceiling(x: FormulaTerm) -> FormulaTerm:
     if x.builder.capabilities.rounding:
         return x.of(x.builder.call("llvm.ceil", x.element, x.lanes, [x.text]))
     return -floor(-x)
 
 
-def truncate(x: Term) -> Term:
+def truncate(x: FormulaTerm) -> FormulaTerm:
     if x.builder.capabilities.rounding:
         return x.of(x.builder.call("llvm.trunc", x.element, x.lanes, [x.text]))
     return copysign(floor(absolute(x)), x)

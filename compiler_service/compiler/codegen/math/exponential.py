@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from compiler_service.compiler.codegen.llvm.terms import (
-    Term,
+    FormulaTerm,
     absolute,
     bits,
     can_scale,
@@ -82,13 +82,13 @@ FORMATS: Mapping[str, FloatFormat] = {
 }
 
 
-def clamp(x: Term, low: float, high: float) -> Term:
+def clamp(x: FormulaTerm, low: float, high: float) -> FormulaTerm:
     """``x`` within [low, high]; NaN stays."""
     x = select(x > high, high, x)
     return select(x < low, low, x)
 
 
-def nearest_integer(x: Term, factor: float) -> tuple[Term, Term]:
+def nearest_integer(x: FormulaTerm, factor: float) -> tuple[FormulaTerm, FormulaTerm]:
     """``x * factor`` rounded, as a float and as an integer of the same width."""
     form = FORMATS[x.element]
     shifted = x * factor + form.magic
@@ -96,13 +96,15 @@ def nearest_integer(x: Term, factor: float) -> tuple[Term, Term]:
     return fused(exact(shifted) - form.magic), bits(shifted) - magic
 
 
-def power_of_two(n: Term, element: str) -> Term:
+def power_of_two(n: FormulaTerm, element: str) -> FormulaTerm:
     """2^n for a normal result."""
     form = FORMATS[element]
     return from_bits((n + form.bias) << form.fraction_bits)
 
 
-def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonpositive: bool = False) -> Term:
+def exponential(
+    x: FormulaTerm, *, exponent: int = 0, tail: FormulaTerm | None = None, nonpositive: bool = False
+) -> FormulaTerm:
     """``exp(x + tail) * 2^exponent``, also where ``exp(x)`` itself would overflow; ``tail`` is tiny, x may be known <= 0."""
     form = FORMATS[x.element]
     least, largest = form.exp_range
@@ -122,7 +124,7 @@ def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonposi
     return value * power_of_two(half, x.element) * power_of_two(n - half, x.element)
 
 
-def exponential_minus_one(x: Term) -> Term:
+def exponential_minus_one(x: FormulaTerm) -> FormulaTerm:
     """``exp(x) - 1``, with full relative accuracy near 0. Halves are scaled, so that the largest results do not overflow."""
     form = FORMATS[x.element]
     near_zero, given = absolute(x) < 2.0**-60, x
@@ -140,7 +142,7 @@ def exponential_minus_one(x: Term) -> Term:
     return select(near_zero, given, (part + (half - 0.5)) * 2.0)
 
 
-def quick_exponential(x: Term) -> Term:
+def quick_exponential(x: FormulaTerm) -> FormulaTerm:
     """``exp(x)`` for floats where :func:`can_scale`, off by at most 1e-7 (1 + abs(x)) of itself: ``x * log2(e)`` is rounded.
 
     For arguments that are rounded as much themselves (a difference), and for sums that hide it. Infinities and NaN need no
@@ -150,12 +152,12 @@ def quick_exponential(x: Term) -> Term:
     return scaled(polynomial(fraction(power), coefficients.EXP2_SINGLE), power)
 
 
-def logistic_denominator(x: Term) -> Term:
+def logistic_denominator(x: FormulaTerm) -> FormulaTerm:
     """``1 + exp(x)``: what a logistic function divides by."""
     return quick_exponential(x) + 1.0
 
 
-def split_exponent(x: Term) -> tuple[Term, Term]:
+def split_exponent(x: FormulaTerm) -> tuple[FormulaTerm, FormulaTerm]:
     """``x = m * 2^k`` with m in [sqrt(1/2), sqrt(2)) and k a float; for positive finite x, subnormal ones too."""
     form = FORMATS[x.element]
     scale = form.fraction_bits + 2
@@ -169,7 +171,7 @@ def split_exponent(x: Term) -> tuple[Term, Term]:
     return m, exponent - select(tiny, x.lift(float(scale)), x.lift(0.0))
 
 
-def logarithm(x: Term) -> Term:
+def logarithm(x: FormulaTerm) -> FormulaTerm:
     """Natural logarithm."""
     m, k = split_exponent(x)
     value = _log_single(m, k) if x.element == "float" else _log_double(m, k)
@@ -177,7 +179,7 @@ def logarithm(x: Term) -> Term:
     return select(x > 0.0, value, select(x.equals(0.0), x.lift(-math.inf), x.lift(math.nan)))
 
 
-def _log_single(m: Term, k: Term) -> Term:
+def _log_single(m: FormulaTerm, k: FormulaTerm) -> FormulaTerm:
     high, low = FORMATS["float"].log_two
     f = m - 1.0
     z = f * f
@@ -185,7 +187,7 @@ def _log_single(m: Term, k: Term) -> Term:
     return k * high + (f + (y - z * 0.5))
 
 
-def _log_double(m: Term, k: Term) -> Term:
+def _log_double(m: FormulaTerm, k: FormulaTerm) -> FormulaTerm:
     high, low = FORMATS["double"].log_two
     f = m - 1.0
     s = f / (f + 2.0)
@@ -195,14 +197,14 @@ def _log_double(m: Term, k: Term) -> Term:
     return k * high - ((half_square - correction) - f)
 
 
-def log_one_plus(u: Term) -> Term:
+def log_one_plus(u: FormulaTerm) -> FormulaTerm:
     """``log(1 + u)`` for u >= 0 without loss for small u (Kahan's correction), and for u < -1 NaN."""
     w = exact(u) + 1.0
     lost = (exact(u) - (w - 1.0)) / w
     return logarithm(w) + select(u.equals(math.inf), 0.0, lost)
 
 
-def tanh(x: Term) -> Term:
+def tanh(x: FormulaTerm) -> FormulaTerm:
     z = x * x
     series = coefficients.TANH_SINGLE if x.element == "float" else coefficients.TANH_DOUBLE
     size = absolute(x)
@@ -211,13 +213,13 @@ def tanh(x: Term) -> Term:
     return copysign(select(size < 0.625, small, large), x)
 
 
-def sigmoid(x: Term) -> Term:
+def sigmoid(x: FormulaTerm) -> FormulaTerm:
     """1 / (1 + exp(-x)), with full relative accuracy on the negative side."""
     decay = exponential(-absolute(x), nonpositive=True)
     return select(x < 0.0, decay, 1.0) / (decay + 1.0)
 
 
-def erf(x: Term) -> Term:
+def erf(x: FormulaTerm) -> FormulaTerm:
     size = absolute(x)
     z = x * x
     if x.element == "float":
@@ -235,7 +237,7 @@ def erf(x: Term) -> Term:
 # -- doubles only: the float versions widen
 
 
-def sinh(x: Term) -> Term:
+def sinh(x: FormulaTerm) -> FormulaTerm:
     z = x * x
     size = absolute(x)
     small = x * z * polynomial(z, coefficients.SINH_DOUBLE) + x
@@ -243,7 +245,7 @@ def sinh(x: Term) -> Term:
     return select(size < 1.0, small, copysign(half - 0.25 / half, x))
 
 
-def cosh(x: Term) -> Term:
+def cosh(x: FormulaTerm) -> FormulaTerm:
     half = exponential(absolute(x), exponent=-1)
     return half + 0.25 / half
 
@@ -252,7 +254,7 @@ _LARGE = 2.0**28  # from here on sqrt(x^2 +- 1) is x
 _LOG_TWO = 0.6931471805599453
 
 
-def asinh(x: Term) -> Term:
+def asinh(x: FormulaTerm) -> FormulaTerm:
     size = absolute(x)
     large = size > _LARGE
     a = select(large, 1.0, size)
@@ -261,7 +263,7 @@ def asinh(x: Term) -> Term:
     return copysign(select(large, logarithm(size) + _LOG_TWO, near), x)
 
 
-def acosh(x: Term) -> Term:
+def acosh(x: FormulaTerm) -> FormulaTerm:
     large = x > _LARGE
     t = select(large, 1.0, x - 1.0)
     near = log_one_plus(t + square_root(t * t + (t + t)))
@@ -269,6 +271,6 @@ def acosh(x: Term) -> Term:
     return select(x < 1.0, math.nan, value)
 
 
-def atanh(x: Term) -> Term:
+def atanh(x: FormulaTerm) -> FormulaTerm:
     size = absolute(x)
     return copysign(log_one_plus((size + size) / (1.0 - size)) * 0.5, x)

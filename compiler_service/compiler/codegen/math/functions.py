@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping, Sequence
 
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmModule, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import REGISTER, suffix, vector
-from compiler_service.compiler.codegen.llvm.terms import Term, absolute, copysign
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm, absolute, copysign
 from compiler_service.compiler.codegen.math import exponential as math_exponential
 from compiler_service.compiler.codegen.math import power as math_power
 from compiler_service.compiler.codegen.math import trigonometric as math_trigonometric
 from shared_ir.expr import BinaryOp, UnaryOp
 
-Formula = Callable[..., Term]
+Formula = Callable[..., FormulaTerm]
 
 _BOTH: Mapping[UnaryOp | BinaryOp, Formula] = {
     UnaryOp.EXP: math_exponential.exponential,
@@ -65,7 +65,7 @@ def call_math(builder: FunctionBuilder, op: UnaryOp | BinaryOp, operands: Sequen
 
 def _define(module: LlvmModule, name: str, op: UnaryOp | BinaryOp, arity: int, element: str, lanes: int) -> str:
     builder = FunctionBuilder(module)
-    parameters = [Term(builder, f"%x{i}", element, lanes) for i in range(arity)]
+    parameters = [FormulaTerm(builder, f"%x{i}", element, lanes) for i in range(arity)]
     result = _formula(op, element)(*parameters)
     kind = vector(element, lanes)
     signature = ", ".join(f"{kind} {p.text}" for p in parameters)
@@ -86,5 +86,5 @@ def _formula(op: UnaryOp | BinaryOp, element: str) -> Formula:
     return lambda *xs: _narrowed(wide, *xs)
 
 
-def _narrowed(wide: Formula, *xs: Term) -> Term:
+def _narrowed(wide: Formula, *xs: FormulaTerm) -> FormulaTerm:
     return wide(*(x.convert("fpext", "double") for x in xs)).convert("fptrunc", "float")

@@ -6,7 +6,7 @@ import math
 from typing import NamedTuple
 
 from compiler_service.compiler.codegen.llvm.terms import (
-    Term,
+    FormulaTerm,
     absolute,
     copysign,
     exact,
@@ -26,8 +26,8 @@ _FAR = 1e25  # exponents beyond this over- or underflow for every base but 1
 class _Double(NamedTuple):
     """An unevaluated sum, ``high + low`` (Dekker, "A floating-point technique for extending the available precision")."""
 
-    high: Term
-    low: Term
+    high: FormulaTerm
+    low: FormulaTerm
 
 
 def _product(a: _Double, b: _Double) -> _Double:
@@ -36,7 +36,7 @@ def _product(a: _Double, b: _Double) -> _Double:
     return _Double(high, low)
 
 
-def _sum(a: Term, b: Term) -> _Double:
+def _sum(a: FormulaTerm, b: FormulaTerm) -> _Double:
     """Knuth's error-free sum."""
     a, b = exact(a), exact(b)
     total = a + b
@@ -44,7 +44,7 @@ def _sum(a: Term, b: Term) -> _Double:
     return _Double(total, (a - (total - part)) + (b - part))
 
 
-def _precise_logarithm(x: Term) -> _Double:
+def _precise_logarithm(x: FormulaTerm) -> _Double:
     """log(x) of positive finite doubles, to 2^-65 relative."""
     m, k = split_exponent(x)
     f = exact(m) - 1.0
@@ -64,7 +64,7 @@ def _precise_logarithm(x: Term) -> _Double:
     return _sum(total.high, total.low + (low + k * log_two_low))
 
 
-def _positive_power(x: Term, y: Term) -> Term:
+def _positive_power(x: FormulaTerm, y: FormulaTerm) -> FormulaTerm:
     """x^y for positive finite doubles x and clamped y."""
     log = _precise_logarithm(x)
     high = exact(y) * log.high
@@ -72,19 +72,19 @@ def _positive_power(x: Term, y: Term) -> Term:
     return exponential(high, tail=select(absolute(high) < 2000.0, low, 0.0))
 
 
-def power(x: Term, y: Term) -> Term:
+def power(x: FormulaTerm, y: FormulaTerm) -> FormulaTerm:
     """pow of doubles, special values as C's Annex F has them."""
     return _with_special_values(x, y, _positive_power(absolute(x), clamp(y, -_FAR, _FAR)))
 
 
-def power_single(x: Term, y: Term) -> Term:
+def power_single(x: FormulaTerm, y: FormulaTerm) -> FormulaTerm:
     """pow of floats: a double's logarithm is precise enough."""
     wide_x, wide_y = x.convert("fpext", "double"), y.convert("fpext", "double")
     size = exponential(clamp(wide_y, -_FAR, _FAR) * logarithm(absolute(wide_x)))
     return _with_special_values(wide_x, wide_y, size).convert("fptrunc", "float")
 
 
-def _with_special_values(x: Term, y: Term, size: Term) -> Term:
+def _with_special_values(x: FormulaTerm, y: FormulaTerm, size: FormulaTerm) -> FormulaTerm:
     base = absolute(x)
     zero = x.lift(0.0)
     falling = y < 0.0

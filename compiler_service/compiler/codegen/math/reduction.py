@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from compiler_service.compiler.codegen.llvm.integer_helpers import wide_integer_to_double
-from compiler_service.compiler.codegen.llvm.terms import Term, bits, exact, fused_product_error, select
+from compiler_service.compiler.codegen.llvm.terms import FormulaTerm, bits, exact, fused_product_error, select
 from compiler_service.compiler.codegen.math.coefficients import TWO_OVER_PI
 from compiler_service.compiler.codegen.math.exponential import power_of_two
 
@@ -21,12 +21,12 @@ _MASK = (1 << 32) - 1
 class Angle(NamedTuple):
     """``x = quadrant * pi/2 + (value + tail)``"""
 
-    quadrant: Term
-    value: Term
-    tail: Term
+    quadrant: FormulaTerm
+    value: FormulaTerm
+    tail: FormulaTerm
 
 
-def reduce_large(x: Term) -> Angle:
+def reduce_large(x: FormulaTerm) -> Angle:
     """A finite scalar double of at least 2."""
     pattern = bits(x)
     exponent = (pattern.logical_shift(52) & 2047) - 1075
@@ -43,7 +43,7 @@ def reduce_large(x: Term) -> Angle:
     return Angle(quadrant, select(backward, -value, value), select(backward, -tail, tail))
 
 
-def _window(position: Term) -> tuple[Term, Term, Term]:
+def _window(position: FormulaTerm) -> tuple[FormulaTerm, FormulaTerm, FormulaTerm]:
     """192 bits of 2/pi from ``position`` on, most significant first."""
     builder = position.builder
     size = len(TWO_OVER_PI)
@@ -57,12 +57,14 @@ def _window(position: Term) -> tuple[Term, Term, Term]:
     return _joined(words[0], words[1], shift), _joined(words[1], words[2], shift), _joined(words[2], words[3], shift)
 
 
-def _joined(high: Term, low: Term, shift: Term | int) -> Term:
+def _joined(high: FormulaTerm, low: FormulaTerm, shift: FormulaTerm | int) -> FormulaTerm:
     """The upper word of ``high:low`` shifted to the left."""
     return high.of(high.builder.call("llvm.fshl", "i64", 1, [high.text, low.text, high.lift(shift).text]))
 
 
-def _product(x: Term, y: tuple[Term, Term, Term]) -> tuple[Term, Term, Term]:
+def _product(
+    x: FormulaTerm, y: tuple[FormulaTerm, FormulaTerm, FormulaTerm]
+) -> tuple[FormulaTerm, FormulaTerm, FormulaTerm]:
     """``x * y`` modulo 2^192."""
     first, second, third = y
     carried, low = _wide_product(x, third)
@@ -72,7 +74,7 @@ def _product(x: Term, y: tuple[Term, Term, Term]) -> tuple[Term, Term, Term]:
     return x * first + upper + overflow, middle, low
 
 
-def _wide_product(x: Term, y: Term) -> tuple[Term, Term]:
+def _wide_product(x: FormulaTerm, y: FormulaTerm) -> tuple[FormulaTerm, FormulaTerm]:
     """Both words of a product of words, from products of halves."""
     (a, b), (c, d) = ((t.logical_shift(32), t & _MASK) for t in (x, y))
     low = b * d
@@ -81,7 +83,7 @@ def _wide_product(x: Term, y: Term) -> tuple[Term, Term]:
     return a * c + cross.logical_shift(32) + other.logical_shift(32), (other << 32) | (low & _MASK)
 
 
-def _fraction(first: Term, second: Term, third: Term) -> tuple[Term, Term]:
+def _fraction(first: FormulaTerm, second: FormulaTerm, third: FormulaTerm) -> tuple[FormulaTerm, FormulaTerm]:
     """pi/2 times a fraction of 192 bits that is not 0, as an unevaluated sum."""
     is_tiny = first.equals(0)
     words = select(is_tiny, second, first), select(is_tiny, third, second), select(is_tiny, first, third)
@@ -97,5 +99,5 @@ def _fraction(first: Term, second: Term, third: Term) -> tuple[Term, Term]:
     return value, (near - value) + rest
 
 
-def _leading_zeros(x: Term) -> str:
+def _leading_zeros(x: FormulaTerm) -> str:
     return x.builder.module.intrinsic("llvm.ctlz.i64", "i64", "i64, i1")

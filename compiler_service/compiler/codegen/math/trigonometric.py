@@ -12,7 +12,7 @@ from collections.abc import Callable
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmModule
 from compiler_service.compiler.codegen.llvm.integer_helpers import lane_by_lane
 from compiler_service.compiler.codegen.llvm.terms import (
-    Term,
+    FormulaTerm,
     absolute,
     copysign,
     exact,
@@ -32,7 +32,7 @@ _SMALL = 2.0**-30
 _FAR = 2.0**20  # from here on the product with a part of pi/2 is rounded
 
 
-def _reduce(x: Term) -> Angle:
+def _reduce(x: FormulaTerm) -> Angle:
     """A double, reduced to [-pi/4, pi/4] with twice its precision."""
     whole, n = nearest_integer(x, _TWO_OVER_PI)
     first, second, third, fourth = _HALF_PI_PARTS
@@ -46,7 +46,7 @@ def _reduce(x: Term) -> Angle:
     return Angle(n, clamp(value, -_QUARTER, _QUARTER), tail)
 
 
-def _sine(angle: Angle) -> Term:
+def _sine(angle: Angle) -> FormulaTerm:
     x, y = angle.value, angle.tail
     z = x * x
     if x.element == "float":
@@ -54,7 +54,7 @@ def _sine(angle: Angle) -> Term:
     return x + (x * z * polynomial(z, coefficients.SIN_DOUBLE) + (y - y * z * 0.5))
 
 
-def _cosine(angle: Angle) -> Term:
+def _cosine(angle: Angle) -> FormulaTerm:
     x, y = angle.value, angle.tail
     z = x * x
     half = z * 0.5
@@ -64,7 +64,7 @@ def _cosine(angle: Angle) -> Term:
     return near + (((1.0 - near) - half) + (z * z * polynomial(z, coefficients.COS_DOUBLE) - x * y))
 
 
-def _angle(x: Term) -> Angle:
+def _angle(x: FormulaTerm) -> Angle:
     if x.element == "double":
         return _reduce(x)
     wide = _reduce(x.convert("fpext", "double"))
@@ -72,14 +72,14 @@ def _angle(x: Term) -> Angle:
     return Angle(wide.quadrant.convert("trunc", "i32"), single, single.lift(0.0))
 
 
-def _by_quadrant(angle: Angle, turns: int) -> Term:
+def _by_quadrant(angle: Angle, turns: int) -> FormulaTerm:
     """sin(x + turns * pi/2)"""
     quadrant = angle.quadrant + turns if turns else angle.quadrant
     value = select((quadrant & 1).differs(0), _cosine(angle), _sine(angle))
     return select((quadrant & 2).differs(0), -value, value)
 
 
-def _anywhere(x: Term, near: Term, name: str, of_angle: Callable[[Angle], Term]) -> Term:
+def _anywhere(x: FormulaTerm, near: FormulaTerm, name: str, of_angle: Callable[[Angle], FormulaTerm]) -> FormulaTerm:
     """``near``, and where ``x`` is far from 0 the function ``of_angle`` of what it is reduced to."""
     builder = x.builder
     size = absolute(x)
@@ -97,55 +97,55 @@ def _anywhere(x: Term, near: Term, name: str, of_angle: Callable[[Angle], Term])
     return x.of(builder.emit(f"phi {x.type} [ {near.text}, %{before} ], [ {value.text}, %{far} ]"))
 
 
-def _keeping_small(x: Term, value: Term) -> Term:
+def _keeping_small(x: FormulaTerm, value: FormulaTerm) -> FormulaTerm:
     """``value``, or ``x`` where that is so small that it is the result: -0 is among it, whose sign the reduction loses."""
     return select(absolute(x) < _SMALL, x, value)
 
 
-def _any(mask: Term) -> str:
+def _any(mask: FormulaTerm) -> str:
     if mask.lanes == 1:
         return mask.text
     name, kind = f"llvm.vector.reduce.or.v{mask.lanes}i1", mask.type
     return mask.builder.emit(f"call i1 {mask.builder.module.intrinsic(name, 'i1', kind)}({kind} {mask.text})")
 
 
-def _define_far(module: LlvmModule, name: str, of_angle: Callable[[Angle], Term]) -> str:
+def _define_far(module: LlvmModule, name: str, of_angle: Callable[[Angle], FormulaTerm]) -> str:
     builder = FunctionBuilder(module)
-    result = of_angle(reduce_large(Term(builder, "%x", "double", 1)))
+    result = of_angle(reduce_large(FormulaTerm(builder, "%x", "double", 1)))
     builder.line(f"ret double {result.text}")
     return f"define internal double @ingot.{name}.far(double %x) noinline cold #0 {{\n{builder.body()}\n}}"
 
 
-def _sin(angle: Angle) -> Term:
+def _sin(angle: Angle) -> FormulaTerm:
     return _by_quadrant(angle, 0)
 
 
-def _cos(angle: Angle) -> Term:
+def _cos(angle: Angle) -> FormulaTerm:
     return _by_quadrant(angle, 1)
 
 
-def sin(x: Term) -> Term:
+def sin(x: FormulaTerm) -> FormulaTerm:
     return _anywhere(x, _keeping_small(x, _sin(_angle(x))), "sin", _sin)
 
 
-def cos(x: Term) -> Term:
+def cos(x: FormulaTerm) -> FormulaTerm:
     return _anywhere(x, _cos(_angle(x)), "cos", _cos)
 
 
 # -- doubles only: the float versions widen
 
 
-def _tan(angle: Angle) -> Term:
+def _tan(angle: Angle) -> FormulaTerm:
     s, c = _sine(angle), _cosine(angle)
     odd = (angle.quadrant & 1).differs(0)
     return select(odd, -c, s) / select(odd, s, c)
 
 
-def tan(x: Term) -> Term:
+def tan(x: FormulaTerm) -> FormulaTerm:
     return _anywhere(x, _keeping_small(x, _tan(_reduce(x))), "tan", _tan)
 
 
-def _asin_core(x: Term) -> tuple[Term, Term]:
+def _asin_core(x: FormulaTerm) -> tuple[FormulaTerm, FormulaTerm]:
     """Whether |x| > 1/2, and asin(|x|), or in that case asin(sqrt((1 - |x|) / 2))."""
     size = absolute(x)
     large = size > 0.5
@@ -154,13 +154,13 @@ def _asin_core(x: Term) -> tuple[Term, Term]:
     return large, s * z * polynomial(z, coefficients.ASIN_DOUBLE) + s
 
 
-def asin(x: Term) -> Term:
+def asin(x: FormulaTerm) -> FormulaTerm:
     large, value = _asin_core(x)
     high, low = HALF_PI
     return copysign(select(large, high - ((value + value) - low), value), x)
 
 
-def acos(x: Term) -> Term:
+def acos(x: FormulaTerm) -> FormulaTerm:
     large, value = _asin_core(x)
     high, low = HALF_PI
     twice = value + value
@@ -169,7 +169,7 @@ def acos(x: Term) -> Term:
     return select(large, select(negative, 2.0 * high - (twice - 2.0 * low), twice), small)
 
 
-def atan(x: Term) -> Term:
+def atan(x: FormulaTerm) -> FormulaTerm:
     size = absolute(x)
     steep = size > 2.414213562373095
     middle = size > 0.41421356237309503
@@ -184,7 +184,7 @@ def atan(x: Term) -> Term:
     return copysign(base + (t + (near + rest)), x)
 
 
-def atan2(y: Term, x: Term) -> Term:
+def atan2(y: FormulaTerm, x: FormulaTerm) -> FormulaTerm:
     """The angle of the point (x, y), signed zeros and infinities as C's Annex F has them."""
     height, width = absolute(y), absolute(x)
     steep = height > width

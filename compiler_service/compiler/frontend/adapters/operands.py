@@ -10,7 +10,7 @@ import onnx
 
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.schemas import find_schema
 from shared_ir.dtype import DType
@@ -25,7 +25,7 @@ class Operands:
 
     context: Context
     frame: Frame
-    draft: Draft
+    draft: GraphDraft
     node: SourceNode
 
     def shape(self, name: str) -> tuple[Dim, ...]:

@@ -13,7 +13,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.problems import Problems
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft
+from compiler_service.compiler.frontend.importing.scope import Binding, GraphDraft
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import DEFINE_OP, Attribute, Graph, Node, Value
@@ -73,7 +73,7 @@ def only_arm(arms: Sequence[Arm]) -> Arm | None:
     return able[0] if len(able) < len(arms) else None
 
 
-def take(arm: Arm, condition: Binding, why: IngotError, node: SourceNode, draft: Draft, context: Context) -> None:
+def take(arm: Arm, condition: Binding, why: IngotError, node: SourceNode, draft: GraphDraft, context: Context) -> None:
     """The nodes of ``arm`` in place of the node, after one that ends the run where the condition asks for the other."""
     if isinstance(condition, Value):
         reason = str(replace(why, remedy="")).rstrip(".")
@@ -87,7 +87,9 @@ def take(arm: Arm, condition: Binding, why: IngotError, node: SourceNode, draft:
     draft.constants.update(arm.graph.constants)
 
 
-def _require(condition: Value, wanted: bool, message: str, node: SourceNode, draft: Draft, context: Context) -> None:
+def _require(
+    condition: Value, wanted: bool, message: str, node: SourceNode, draft: GraphDraft, context: Context
+) -> None:
     """The run reads the condition, and ends with ``message`` unless it is ``wanted``."""
     numbers = context.value(f"{node.title}_number", TensorType(DType.INT64, condition.shape))
     draft.nodes.append(Node("Cast", (condition,), (numbers,), {"to": DType.INT64}, node.title))

@@ -33,7 +33,7 @@ from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer, Types
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import declared_type
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, GraphDraft, Special
 from compiler_service.compiler.frontend.requirements.conditions import check_equal
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
@@ -45,7 +45,7 @@ from shared_ir.types import TensorType
 # -- If
 
 
-def import_if(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def import_if(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """``If``; where the condition is known only the branch taken is imported, in place of the node.
 
     A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
@@ -96,7 +96,7 @@ def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
 # -- Loop
 
 
-def import_loop(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def import_loop(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """``Loop``: dims of the state that change from one iteration to the next become symbols, and so does the number of the
     iteration."""
     context = importer.context
@@ -141,11 +141,11 @@ def _unroll(
     proto: onnx.GraphProto,
     inputs: Sequence[Binding],
     frame: Frame,
-    draft: Draft,
+    draft: GraphDraft,
     importer: Importer,
 ) -> bool:
     """The iterations of a loop in place of the node, where that can be."""
-    own = Draft()
+    own = GraphDraft()
     results = unrolled(
         inputs,
         len(node.outputs),
@@ -254,7 +254,7 @@ def _is_passed_on(value: Value, source: Value, graph: Graph) -> bool:
 # -- Scan
 
 
-def import_scan(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def import_scan(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """``Scan``: the body sees its sequences without the axis it scans."""
     context = importer.context
     proto = body_of(node, "body")
@@ -307,7 +307,7 @@ def _finish(
     attributes: Mapping[str, Attribute],
     types: Types,
     frame: Frame,
-    draft: Draft,
+    draft: GraphDraft,
     importer: Importer,
 ) -> None:
     """Append the node and bind its outputs; all are unknown when anything of it is."""

@@ -11,7 +11,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.index_ranges import is_at_least
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame, Special
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft, Special
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.tensor_expr.axes import normal_axis
 from shared_ir.dtype import DType
@@ -28,7 +28,7 @@ _BEYOND_MEMORY = 1 << 62
 def expanded(expansion: Expansion) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node."""
 
-    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -157,7 +157,7 @@ def _whole_count(nodes: Nodes, first: Value, last: Value, step: Value) -> Value:
     return nodes.node("Where", moves, nodes.node("Cast", held, to=DType.INT64), nodes.scalar(0))
 
 
-def _range_handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _range_handler(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     known = importer.context.known
     bindings = [frame.lookup(n) for n in node.inputs]
     if all(isinstance(b, Value) and known.get(b) is not None for b in bindings):
@@ -213,7 +213,7 @@ def slice_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     return [x]
 
 
-def _slice_handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _slice_handler(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator, unless it would read axes, steps, or bounds of a walk backwards that only the run knows."""
     known = importer.context.known
     bindings = [frame.lookup(n) for n in node.inputs]

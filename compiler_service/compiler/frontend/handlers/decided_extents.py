@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
 from shared_ir.graph.ir import Value
@@ -27,7 +27,7 @@ _WEIGHTS: Mapping[str, int] = MappingProxyType(
 _OPEN: Mapping[str, str] = MappingProxyType({"Conv": "ingot.OpenConv", "ConvTranspose": "ingot.OpenConvTranspose"})
 
 
-def convolution(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def convolution(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator, unless its weights are of unknown size."""
     name = node.input(_WEIGHTS[node.op])
     weights, sizes = frame.lookup(name), node.attributes.get("kernel_shape")
@@ -65,7 +65,7 @@ def _scatter_depth(node: SourceNode, operands: Sequence[Value]) -> int | None:
 _DEPTHS: Mapping[str, Depth] = MappingProxyType({"GatherND": _gather_depth, "ScatterND": _scatter_depth})
 
 
-def positions(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def positions(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator over positions of known depth."""
     operands = [b for b in map(frame.lookup, node.inputs) if isinstance(b, Value)]
     if len(operands) == len(node.inputs) > 1 and operands[1].shape and not isinstance(operands[1].shape[-1], int):

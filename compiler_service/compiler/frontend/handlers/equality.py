@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from compiler_service.compiler.frontend.importing.choices import chosen
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft
+from compiler_service.compiler.frontend.importing.scope import Binding, GraphDraft
 from compiler_service.compiler.frontend.requirements.conditions import append_check
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from shared_ir.dtype import DType
@@ -25,7 +25,7 @@ class Equality:
     holds: bool
 
 
-def equality_of(condition: Binding, draft: Draft, context: Context) -> Equality | None:
+def equality_of(condition: Binding, draft: GraphDraft, context: Context) -> Equality | None:
     """The equality of two dims that ``condition`` is, possibly through Not, Cast and Identity; ``None`` if it is none."""
     producers = {v: n for n in draft.nodes for v in n.results}
     holds = True
@@ -49,7 +49,7 @@ def equality_of(condition: Binding, draft: Draft, context: Context) -> Equality 
     return None
 
 
-def choose(equality: Equality, node: SourceNode, draft: Draft, context: Context) -> bool:
+def choose(equality: Equality, node: SourceNode, draft: GraphDraft, context: Context) -> bool:
     """The value of the condition that is chosen; the run checks it.
 
     In a nested graph the dims are taken to be equal, and the check is that of the graph: which branch of an If around it runs is not

@@ -12,7 +12,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import CALL_OP, Attribute, Node, Value
-from shared_ir.types import Kind, TensorType
+from shared_ir.types import TensorType, ValueKind
 
 
 @dataclass(frozen=True)
@@ -45,14 +45,14 @@ class ObjectNodes:
             if element is None:
                 raise _untyped(self.nodes)
             ranks = frozenset(v.type.rank for v in binding.values)
-            return self.one("sequence_construct", binding.values, handle_type(Kind.SEQUENCE, element, ranks))
+            return self.one("sequence_construct", binding.values, handle_type(ValueKind.SEQUENCE, element, ranks))
         if declared is None or not declared.kind.is_optional or is_object(binding):
             return binding
         if binding is Special.ABSENT:
             empty = handle_type(declared.kind, declared.element, frozenset())
             return self.one("nothing", (), empty)
         if isinstance(binding, Value):
-            own = handle_type(Kind.OPTIONAL, binding.dtype, frozenset({binding.type.rank}))
+            own = handle_type(ValueKind.OPTIONAL, binding.dtype, frozenset({binding.type.rank}))
             return self.one("optional", (binding,), own)
         return binding
 

@@ -12,9 +12,9 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
-from compiler_service.compiler.frontend.requirements.defining import Definer, Nodes
+from compiler_service.compiler.frontend.requirements.defining import SYMBOL_BIAS, Definer, Nodes
 from compiler_service.compiler.frontend.requirements.normalising import Elements
 from compiler_service.compiler.frontend.requirements.padded_axes import check_cut_axes
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
@@ -22,8 +22,6 @@ from shared_ir.dtype import DType
 from shared_ir.expr import lift
 from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.graph.ir import Value
-
-_BIAS = 1 << 32
 
 
 def pad(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
@@ -105,15 +103,15 @@ def _lows(nodes: Nodes, widths: Value, known: Elements, label: str) -> list[Dim]
     left = [axis for axis, width in enumerate(known) if width is None]
     if not left:
         return [0 if width is None else width for width in known]
-    raised = nodes.node("Add", nodes.node("Gather", widths, nodes.integers(*left)), nodes.integers(_BIAS))
+    raised = nodes.node("Add", nodes.node("Gather", widths, nodes.integers(*left)), nodes.integers(SYMBOL_BIAS))
     defined = dict(zip(left, nodes.define(raised, label), strict=True))
-    return [as_dim(defined[axis] - _BIAS) if width is None else width for axis, width in enumerate(known)]
+    return [as_dim(defined[axis] - SYMBOL_BIAS) if width is None else width for axis, width in enumerate(known)]
 
 
 _pad = expanded(pad)
 
 
-def _handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _handler(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator where its widths are known."""
     known = importer.context.known
     x, pads = (frame.lookup(node.input(i)) for i in (0, 1))

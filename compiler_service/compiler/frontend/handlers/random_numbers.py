@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -72,7 +72,7 @@ Expansion: TypeAlias = Callable[[_Draws, Sequence[Value | None]], Results]
 
 
 def _drawn(expansion: Expansion) -> Handler:
-    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -150,7 +150,7 @@ def dropout(draws: _Draws, operands: Sequence[Value | None]) -> Results:
     return [draws.cast(kept, x.dtype), nodes.node("Not", drawn)]
 
 
-def _dropout(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _dropout(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator, unless the run may train."""
     training = frame.lookup(node.input(2))
     if not isinstance(training, Value) or importer.context.known.scalar(training) is False:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import HandleType
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft
+from compiler_service.compiler.frontend.importing.scope import Binding, GraphDraft
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.graph.ir import Graph, Value, graph_free_values
 from shared_ir.types import TensorType
@@ -45,7 +45,7 @@ def conformed(
     graph: Graph, outputs: Sequence[Binding], types: Sequence[TensorType | None], node: SourceNode, context: Context
 ) -> tuple[Graph, tuple[Binding, ...]]:
     """A body whose first outputs have as many axes as ``types``, and what its outputs are bound to."""
-    draft = Draft(list(graph.nodes), dict(graph.constants))
+    draft = GraphDraft(list(graph.nodes), dict(graph.constants))
     nodes = Nodes(node, draft, context)
     first = tuple(_with_axes(b, t, nodes) for b, t in zip(outputs, types, strict=False))
     if first == tuple(outputs[: len(first)]):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.frontend.requirements.normalising import REDUCTIONS
 from compiler_service.compiler.frontend.requirements.operand_checks import within
@@ -40,7 +40,7 @@ def reduction(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value 
 _reduction = expanded(reduction)
 
 
-def _handler(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _handler(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The plain operator where it is known how many axes are reduced, or where those go."""
     x, axes = (frame.lookup(node.input(i)) for i in (0, 1))
     is_open = isinstance(axes, Value) and axes.type.rank == 1 and not isinstance(axes.shape[0], int)

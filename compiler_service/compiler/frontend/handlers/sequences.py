@@ -17,14 +17,14 @@ from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import HandleType, handle_type, is_object, join
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame, SequenceBinding, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, GraphDraft, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.tensors import dtype_of
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Value
-from shared_ir.types import Kind, TensorType
+from shared_ir.types import TensorType, ValueKind
 
 _Result: TypeAlias = "Binding | tuple[Binding, ...]"
 _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
@@ -33,7 +33,7 @@ _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
 def _resolved(resolver: _Resolver) -> Handler:
     """The handler that binds the outputs of a node to what ``resolver`` says."""
 
-    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -68,7 +68,7 @@ def _tensor(nodes: Nodes, binding: Binding) -> Value:
 
 def _element(nodes: Nodes, binding: Binding) -> tuple[Value, DType, frozenset[int] | None]:
     """A tensor, possibly one whose rank only the run knows: its element type and ranks."""
-    if isinstance(binding, Value) and isinstance(binding.type, HandleType) and binding.type.kind is Kind.OPTIONAL:
+    if isinstance(binding, Value) and isinstance(binding.type, HandleType) and binding.type.kind is ValueKind.OPTIONAL:
         return binding, binding.type.element, binding.type.ranks
     found = _tensor(nodes, binding)
     return found, found.dtype, frozenset({found.type.rank})
@@ -110,7 +110,7 @@ def construct(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
 def _construct_of_objects(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     found = [_element(nodes, b) for b in bindings]
     ranks = None if any(r is None for _, _, r in found) else frozenset(i for _, _, r in found for i in r or ())
-    type = handle_type(Kind.SEQUENCE, found[0][1], ranks)
+    type = handle_type(ValueKind.SEQUENCE, found[0][1], ranks)
     return ObjectNodes(nodes).one("sequence_construct", [v for v, _, _ in found], type)
 
 
@@ -123,7 +123,7 @@ def insert(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
             return SequenceBinding((*values[:at], tensor, *values[at:]), tensor.dtype)
     handle, type = _handle(nodes, sequence)
     value, element, ranks = _element(nodes, bindings[1])
-    joined = join(type, handle_type(Kind.SEQUENCE, element, ranks))
+    joined = join(type, handle_type(ValueKind.SEQUENCE, element, ranks))
     if joined is None:
         raise IngotError(
             ErrorCode.TYPE_MISMATCH,
@@ -162,7 +162,7 @@ def element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
 def _one_of(type: HandleType, more: int = 0) -> HandleType:
     """A tensor of a sequence, with ``more`` axes."""
     ranks = None if type.ranks is None else frozenset(r + more for r in type.ranks)
-    return handle_type(Kind.OPTIONAL, type.element, ranks)
+    return handle_type(ValueKind.OPTIONAL, type.element, ranks)
 
 
 def _as_tensor(nodes: Nodes, handle: Value) -> Value:
@@ -201,7 +201,7 @@ def split(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     keeps = given is not None or int(nodes.source.attributes.get("keepdims", 1)) == 1
     sizes = _split_sizes(nodes, x.shape[axis], given)
     if sizes is None:
-        type = handle_type(Kind.SEQUENCE, x.dtype, frozenset({x.type.rank if keeps else x.type.rank - 1}))
+        type = handle_type(ValueKind.SEQUENCE, x.dtype, frozenset({x.type.rank if keeps else x.type.rank - 1}))
         return ObjectNodes(nodes).one("split_to_sequence", (x, given), type, axis=axis, keepdims=int(keeps))
     parts, start = [], 0
     for size in sizes:
@@ -231,7 +231,7 @@ def _split_sizes(nodes: Nodes, extent: Dim, given: Value | None) -> list[int] | 
     return [min(each, extent - start) for start in range(0, extent, each)]
 
 
-def sequence_map(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def sequence_map(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """The body once for every element, where their number is known, else the loop that the standard defines; inputs that are
     tensors are the same each time."""
     nodes = Nodes(node, draft, importer.context)
@@ -253,7 +253,7 @@ def sequence_map(node: SourceNode, frame: Frame, draft: Draft, importer: Importe
         frame.bindings[name] = SequenceBinding(parts, declared)
 
 
-def identity(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def identity(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     given = frame.lookup(node.inputs[0])
     if isinstance(given, SequenceBinding) or is_object(given):
         frame.bindings[node.outputs[0]] = given
@@ -278,11 +278,11 @@ def optional_element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     given = bindings[0]
     if not isinstance(given, Value) or not isinstance(given.type, HandleType):
         return given
-    if given.type.kind is Kind.OPTIONAL:
+    if given.type.kind is ValueKind.OPTIONAL:
         return _as_tensor(nodes, given)
     if not given.type.kind.is_optional:
         return given
-    type = handle_type(Kind.SEQUENCE, given.type.element, given.type.ranks)
+    type = handle_type(ValueKind.SEQUENCE, given.type.element, given.type.ranks)
     return ObjectNodes(nodes).one("required", (given,), type)
 
 

@@ -11,13 +11,13 @@ from compiler_service.compiler.frontend.importing.handler import Handler, Import
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import handle_type
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Attribute, Value
-from shared_ir.types import Kind, TensorType
+from shared_ir.types import TensorType, ValueKind
 
 Results: TypeAlias = "Sequence[Value | None]"
 Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
@@ -26,7 +26,7 @@ Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
 def _called(expansion: Expansion, count: int, element: DType = DType.STRING) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node with ``count`` inputs of type ``element``."""
 
-    def handle(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+    def handle(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -51,7 +51,7 @@ def _strings(shape: Sequence[Dim]) -> TensorType:
 
 
 def _of_rank(x: Value, more: int = 0) -> TensorType:
-    return handle_type(Kind.OPTIONAL, DType.STRING, frozenset({x.type.rank + more}))
+    return handle_type(ValueKind.OPTIONAL, DType.STRING, frozenset({x.type.rank + more}))
 
 
 def _attributes(nodes: Nodes, *names: str) -> dict[str, Attribute]:
@@ -108,7 +108,7 @@ def regex_full_match(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     return [ObjectNodes(nodes).one("regex_full_match", (x,), TensorType(DType.BOOL, x.shape), **given)]
 
 
-def _cast(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _cast(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """``Cast`` and ``CastLike`` where one side is strings."""
     unknown = importer.has_unknown_inputs(node, frame)
     operands = () if unknown else importer.operands(node, frame)
@@ -131,7 +131,7 @@ def _cast(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> N
     frame.bindings[node.outputs[0]] = ObjectNodes(nodes).one(function, (x,), TensorType(to, x.shape), **given)
 
 
-def _zip_map(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -> None:
+def _zip_map(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
     """Rows of numbers as maps from class labels."""
     if importer.has_unknown_inputs(node, frame):
         importer.bind_unknown(node, frame)
@@ -147,7 +147,9 @@ def _zip_map(node: SourceNode, frame: Frame, draft: Draft, importer: Importer) -
             remedy="Export the model again, or without ZipMap (options={'zipmap': False} of skl2onnx).",
         )
     found = ObjectNodes(Nodes(node, draft, importer.context))
-    frame.bindings[node.outputs[0]] = found.one("zip_map", (x,), handle_type(Kind.MAPS, x.dtype, None), labels=labels)
+    frame.bindings[node.outputs[0]] = found.one(
+        "zip_map", (x,), handle_type(ValueKind.MAPS, x.dtype, None), labels=labels
+    )
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

@@ -13,9 +13,9 @@ from compiler_service.compiler.frontend.importing.index_ranges import IndexRange
 from compiler_service.compiler.frontend.importing.inference import Inference, KnownValues
 from compiler_service.compiler.frontend.importing.names import Names, Symbols
 from compiler_service.compiler.frontend.importing.problems import Problems
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame, FunctionKey
+from compiler_service.compiler.frontend.importing.scope import Frame, FunctionKey, GraphDraft
 from compiler_service.compiler.frontend.reading.external_data import ExternalData
-from compiler_service.compiler.frontend.reading.limits import Budget
+from compiler_service.compiler.frontend.reading.limits import ImportBudget
 from compiler_service.compiler.frontend.reading.tensors import dense, to_array
 from shared_ir.dtype import DType
 from shared_ir.graph.ir import Value
@@ -28,14 +28,14 @@ class Context:
 
     inference: Inference
     problems: Problems
-    budget: Budget
+    budget: ImportBudget
     external: ExternalData
     functions: Mapping[FunctionKey, onnx.FunctionProto]
     known: KnownValues
     names: Names = field(default_factory=Names)
     symbols: Symbols = field(default_factory=Symbols)
     choices: Choices = field(default_factory=Choices)
-    main: Draft = field(default_factory=Draft)
+    main: GraphDraft = field(default_factory=GraphDraft)
     """Builds the graph of the model itself."""
     ranges: IndexRanges = field(init=False)
 
@@ -47,7 +47,7 @@ class Context:
         self.budget.spend_tensor(type, onnx_name)
         return Value(self.names.fresh(onnx_name), type)
 
-    def constant(self, onnx_name: str, array: np.ndarray, frame: Frame, draft: Draft) -> Value:
+    def constant(self, onnx_name: str, array: np.ndarray, frame: Frame, draft: GraphDraft) -> Value:
         """``array`` as a constant of the graph, bound to ``onnx_name`` in ``frame``."""
         value = Value(self.names.fresh(onnx_name), TensorType(DType.of(array), tuple(array.shape)))
         draft.constants[value] = array

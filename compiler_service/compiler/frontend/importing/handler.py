@@ -9,7 +9,7 @@ import onnx
 
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Binding, Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, GraphDraft
 from shared_ir.expr import Expr
 from shared_ir.graph.ir import Graph, Value
 from shared_ir.types import TensorType
@@ -26,9 +26,9 @@ class Importer(Protocol):
 
     def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]: ...
 
-    def operator(self, node: SourceNode, frame: Frame, draft: Draft) -> None: ...
+    def operator(self, node: SourceNode, frame: Frame, draft: GraphDraft) -> None: ...
 
-    def by_definition(self, node: SourceNode, frame: Frame, draft: Draft) -> None: ...
+    def by_definition(self, node: SourceNode, frame: Frame, draft: GraphDraft) -> None: ...
 
     def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
 
@@ -39,8 +39,8 @@ class Importer(Protocol):
     ) -> tuple[Graph, tuple[Binding, ...]]: ...
 
     def inline(
-        self, proto: onnx.GraphProto, frame: Frame, draft: Draft, inputs: tuple[Binding, ...] = ()
+        self, proto: onnx.GraphProto, frame: Frame, draft: GraphDraft, inputs: tuple[Binding, ...] = ()
     ) -> tuple[Binding, ...]: ...
 
 
-Handler: TypeAlias = Callable[[SourceNode, Frame, Draft, Importer], None]
+Handler: TypeAlias = Callable[[SourceNode, Frame, GraphDraft, Importer], None]

@@ -14,7 +14,7 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.objects import HandleType
 from shared_ir.dtype import DType
 from shared_ir.graph.ir import Attribute, Graph, Module, Node, Value, walk_graphs
-from shared_ir.types import Kind, ObjectType, TensorType
+from shared_ir.types import ObjectType, TensorType, ValueKind
 
 
 def with_numbers(module: Module) -> Module:
@@ -42,7 +42,7 @@ def _is_numbered(type: TensorType) -> bool:
 def _object(type: TensorType) -> ObjectType | None:
     if isinstance(type, HandleType):
         return ObjectType(type.kind, type.element)
-    return ObjectType(Kind.TENSOR, DType.STRING) if type.dtype is DType.STRING else None
+    return ObjectType(ValueKind.TENSOR, DType.STRING) if type.dtype is DType.STRING else None
 
 
 @dataclass

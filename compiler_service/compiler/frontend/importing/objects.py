@@ -15,7 +15,7 @@ from compiler_service.compiler.frontend.reading.tensors import dtype_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Value
-from shared_ir.types import Kind, TensorType
+from shared_ir.types import TensorType, ValueKind
 
 Ranks: TypeAlias = "frozenset[int] | None"
 """How many axes the tensors of a sequence may have, none where it is empty; ``None``: any number."""
@@ -27,7 +27,7 @@ OBJECT = "object"
 class HandleType(TensorType):
     """The type of a sequence or optional; ``element`` and ``ranks`` are those of its tensors."""
 
-    kind: Kind = Kind.SEQUENCE
+    kind: ValueKind = ValueKind.SEQUENCE
     element: DType = DType.FLOAT32
     ranks: Ranks = None
 
@@ -35,7 +35,7 @@ class HandleType(TensorType):
         return f"{self.kind}({self.element})"
 
 
-def handle_type(kind: Kind, element: DType, ranks: Ranks) -> HandleType:
+def handle_type(kind: ValueKind, element: DType, ranks: Ranks) -> HandleType:
     return HandleType(DType.INT64, (), kind, element, ranks)
 
 
@@ -67,7 +67,7 @@ def declared_type(proto: onnx.TypeProto, where: str) -> HandleType | None:
         return None
     if sequence and not optional and tensor.HasField("map_type"):
         numbers = tensor.map_type.value_type.tensor_type.elem_type
-        return handle_type(Kind.MAPS, dtype_of(numbers or onnx.TensorProto.FLOAT, where), None)
+        return handle_type(ValueKind.MAPS, dtype_of(numbers or onnx.TensorProto.FLOAT, where), None)
     if not tensor.HasField("tensor_type"):
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE,
@@ -77,7 +77,11 @@ def declared_type(proto: onnx.TypeProto, where: str) -> HandleType | None:
             received=str(tensor.WhichOneof("value") or "nothing").removesuffix("_type"),
             remedy="Export the model with tensors as inputs and outputs.",
         )
-    kind = {(True, True): Kind.OPTIONAL_SEQUENCE, (True, False): Kind.OPTIONAL, (False, True): Kind.SEQUENCE}
+    kind = {
+        (True, True): ValueKind.OPTIONAL_SEQUENCE,
+        (True, False): ValueKind.OPTIONAL,
+        (False, True): ValueKind.SEQUENCE,
+    }
     rank = len(tensor.tensor_type.shape.dim)
     element = dtype_of(tensor.tensor_type.elem_type, where)
     return handle_type(kind[optional, sequence], element, frozenset({rank}) if rank else None)

@@ -39,7 +39,7 @@ Binding: TypeAlias = "Value | SequenceBinding | Special"
 
 
 @dataclass
-class Draft:
+class GraphDraft:
     """The nodes and constants of a graph so far.
 
     Attributes:

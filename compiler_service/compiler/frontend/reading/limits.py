@@ -33,7 +33,7 @@ class FrontendLimits:
 
 
 @dataclass
-class Budget:
+class ImportBudget:
     """What one import has used up of its :class:`FrontendLimits`."""
 
     limits: FrontendLimits

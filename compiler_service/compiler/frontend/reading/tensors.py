@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from compiler_service.compiler.frontend.reading.external_data import ExternalData
-from compiler_service.compiler.frontend.reading.limits import Budget, exceeded
+from compiler_service.compiler.frontend.reading.limits import ImportBudget, exceeded
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -48,7 +48,7 @@ def dtype_of(number: int, where: str) -> DType:
     return DTYPES[number]
 
 
-def to_array(tensor: onnx.TensorProto, external: ExternalData, budget: Budget, where: str = "") -> np.ndarray:
+def to_array(tensor: onnx.TensorProto, external: ExternalData, budget: ImportBudget, where: str = "") -> np.ndarray:
     """The elements of ``tensor``, unpacked to one element per byte at least; read-only where they are a view.
 
     Raises:
@@ -168,7 +168,7 @@ def _check_count(found: int, wanted: int, where: str) -> None:
         )
 
 
-def dense(tensor: onnx.SparseTensorProto, external: ExternalData, budget: Budget) -> np.ndarray:
+def dense(tensor: onnx.SparseTensorProto, external: ExternalData, budget: ImportBudget) -> np.ndarray:
     """A sparse tensor (COO) as a dense array.
 
     Raises:

@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.inference import KnownValues
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft
+from compiler_service.compiler.frontend.importing.scope import GraphDraft
 from compiler_service.compiler.tensor_expr.assumptions import Assumption, requirements
 from compiler_service.compiler.tensor_expr.broadcast import common_dim
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -38,7 +38,7 @@ def _is_symbolic(value: Value, known: KnownValues) -> bool:
 
 
 def append_checked(
-    draft: Draft,
+    draft: GraphDraft,
     node: Node,
     conditions: Iterable[Assumption],
     source: SourceNode,
@@ -58,14 +58,14 @@ def append_checked(
     draft.nodes.extend([node, *behind])
 
 
-def append_check(draft: Draft, condition: Assumption, message: str, source: SourceNode) -> None:
+def append_check(draft: GraphDraft, condition: Assumption, message: str, source: SourceNode) -> None:
     """The run ends with ``message`` unless ``condition`` holds."""
     if condition not in draft.checked:
         draft.checked.add(condition)
         draft.nodes.append(_check(condition, message, source))
 
 
-def check_equal(draft: Draft, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
+def check_equal(draft: GraphDraft, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
     """The run ends with ``message`` unless all of ``dims`` are equal.
 
     Raises:

@@ -16,10 +16,10 @@ import numpy as np
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft
+from compiler_service.compiler.frontend.importing.scope import GraphDraft
 from compiler_service.compiler.frontend.requirements.conditions import append_check, append_checked, conditions_of
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
-from compiler_service.compiler.frontend.requirements.normalising import NORMALISERS, Elements, Operand
+from compiler_service.compiler.frontend.requirements.normalising import NORMALISERS, Elements, Operand, OperandWriter
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.extents import stretched_operands
 from compiler_service.compiler.tensor_expr.refusal import UnknownValueError, unknown_extent, unknown_value
@@ -28,7 +28,6 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.graph.ir import DEFINE_OP, Attribute, Node, Value
-from shared_ir.graph.node_writer import NodeWriter
 from shared_ir.types import TensorType
 
 MOST_DEFINED = 64
@@ -39,11 +38,12 @@ _WHOLE_FLOATS = frozenset({("OneHot", 1)})
 """Operands (operator, number) that may hold a count as a float."""
 _POSITIVE = frozenset({("Resize", 2)})
 """Operands of floats that are refused unless they are above 0."""
-_BIAS = 1 << 32
+SYMBOL_BIAS = 1 << 32
+"""Added to numbers of any sign that become symbols, which are at least 0, and subtracted from those again."""
 
 
 @dataclass(frozen=True)
-class Nodes(NodeWriter):
+class Nodes(OperandWriter):
     """Appends nodes of the graph IR beside the node that is being imported.
 
     Attributes:
@@ -51,7 +51,7 @@ class Nodes(NodeWriter):
     """
 
     source: SourceNode
-    draft: Draft
+    draft: GraphDraft
     context: Context
     shared: bool = False
 
@@ -160,7 +160,7 @@ def infer_defined(
     source: SourceNode,
     inputs: tuple[Value | None, ...],
     attributes: Mapping[str, Attribute],
-    draft: Draft,
+    draft: GraphDraft,
     context: Context,
 ) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
     """The outputs of an operator, and its operands: those whose elements must be known are, in the end.
@@ -186,7 +186,7 @@ def aligned(
     inputs: tuple[Value | None, ...],
     outputs: tuple[Tensor | None, ...],
     attributes: Mapping[str, Attribute],
-    draft: Draft,
+    draft: GraphDraft,
     context: Context,
 ) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
     """Operands and outputs, where operands that only the run knows to be broadcast or not go through an ``Expand``.
@@ -244,7 +244,7 @@ class Definer:
         operand = inputs[index]
         assert operand is not None
         if operand.dtype.is_float and (self.nodes.source.qualified, index) not in _WHOLE_FLOATS:
-            return self._fractions(operand, 0 if (self.nodes.source.qualified, index) in _POSITIVE else _BIAS)
+            return self._fractions(operand, 0 if (self.nodes.source.qualified, index) in _POSITIVE else SYMBOL_BIAS)
         vector, known = self.nodes.vector(operand), self.known_elements(operand)
         normalise = NORMALISERS.get((self.nodes.source.qualified, index))
         if normalise is not None:

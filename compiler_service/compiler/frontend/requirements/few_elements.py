@@ -14,14 +14,14 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import is_object
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.tensor_expr.refusal import mismatch
 from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.graph.ir import Value
 
 
-def of_few_elements(node: SourceNode, frame: Frame, draft: Draft, context: Context) -> SourceNode:
+def of_few_elements(node: SourceNode, frame: Frame, draft: GraphDraft, context: Context) -> SourceNode:
     """``node`` with operands whose number of elements is known where the standard says it; the run checks the others.
 
     Raises:

@@ -6,33 +6,27 @@ element is then at least 0.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 from compiler_service.compiler.tensor_expr.refusal import unknown_value
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, as_dim, product, static
 from shared_ir.graph.ir import Attribute, Value
+from shared_ir.graph.node_writer import NodeWriter
 
 Elements: TypeAlias = tuple[Dim | None, ...]
 
 
-class NodeSource(Protocol):
-    """Makes nodes; see :class:`defining.Nodes`."""
+class OperandWriter(NodeWriter):
+    """Writes nodes, and knows elements of operands; see :class:`defining.Nodes`."""
 
-    def node(
-        self, op: str, /, *inputs: Value | None, title: str = "", output: str = "", **attributes: Attribute
-    ) -> Value: ...
-
-    def integers(self, *numbers: int, name: str = "") -> Value: ...
-
-    def dims(self, dims: Sequence[Dim], name: str = "") -> Value: ...
-
+    @abstractmethod
     def elements(self, value: Value | None) -> Elements | None:
-        """The elements of an operand that is known."""
-        ...
+        """The elements of a value that is known, as dims."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +36,7 @@ class Operand:
     ``inputs`` and ``attributes`` are those of the node.
     """
 
-    nodes: NodeSource
+    nodes: OperandWriter
     inputs: Sequence[Value | None]
     attributes: Mapping[str, Attribute]
     vector: Value

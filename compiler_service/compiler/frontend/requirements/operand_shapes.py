@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Draft, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
 from compiler_service.compiler.frontend.requirements.attention_shapes import (
     Rule,
     Shape,
@@ -33,7 +33,7 @@ from shared_ir.expr.dim import dim_text, dims_text
 from shared_ir.graph.ir import Value
 
 
-def check_shapes(node: SourceNode, frame: Frame, draft: Draft) -> None:
+def check_shapes(node: SourceNode, frame: Frame, draft: GraphDraft) -> None:
     """State what ``node`` takes for granted about the shapes of its operands.
 
     Raises:
@@ -48,7 +48,7 @@ def check_shapes(node: SourceNode, frame: Frame, draft: Draft) -> None:
     state_shape(node, draft, rule(node, shapes))
 
 
-def state_shape(node: SourceNode, draft: Draft, conditions: Iterable[Assumption]) -> None:
+def state_shape(node: SourceNode, draft: GraphDraft, conditions: Iterable[Assumption]) -> None:
     """Have the run check ``conditions`` of the operands of ``node``.
 
     Raises:

@@ -19,7 +19,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 
-class Kind(enum.StrEnum):
+class OperandKind(enum.StrEnum):
     """What types have in common that an operator computes with alike."""
 
     FLOAT = "a float"
@@ -29,13 +29,13 @@ class Kind(enum.StrEnum):
     COMPLEX = "complex"
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> OperandKind:
     """Of an element type as ONNX calls it, or as we do."""
     if name in ("bool", "string"):
-        return Kind(name)
+        return OperandKind(name)
     if name.startswith("complex"):
-        return Kind.COMPLEX
-    return Kind.INTEGER if name.startswith(("int", "uint")) else Kind.FLOAT
+        return OperandKind.COMPLEX
+    return OperandKind.INTEGER if name.startswith(("int", "uint")) else OperandKind.FLOAT
 
 
 def check_types(node: SourceNode, dtypes: Sequence[DType | None]) -> None:
@@ -71,9 +71,9 @@ def _mismatch(node: SourceNode, index: int, expected: str, received: DType) -> I
 
 
 @lru_cache(maxsize=4096)
-def _kinds(op: str, domain: str, index: int) -> frozenset[Kind]:
+def _kinds(op: str, domain: str, index: int) -> frozenset[OperandKind]:
     """Of tensors that some form of an operator takes as operand ``index``; none where it takes no tensors, or nothing is known."""
-    found: set[Kind] = set()
+    found: set[OperandKind] = set()
     for schema in _forms().get((op, domain), ()):
         parameter = _parameter(schema, index)
         if parameter is not None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.algebra.broadcast import expanded
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, with_constant
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.arrays import storage_dtype
 from shared_ir.expr.dim import product
 from shared_ir.graph.ir import Node, Value
@@ -166,7 +166,7 @@ class Reciprocal:
         return site.node("Mul", x, site.rounded(inverse, c.dtype, c.name))
 
 
-def arithmetic_rules(approximate: bool) -> tuple[Rule, ...]:
+def arithmetic_rules(approximate: bool) -> tuple[RewriteRule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
         rule("Identity", _first),  # Identity(x) -> x

@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.algebra.movement import slice_of
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, numbers_of
 from shared_ir.graph.ir import Node, Value
@@ -194,7 +194,7 @@ def _between(
     return [] if whole and cuts and len(found) > 1 else found
 
 
-ASSIGNMENT_RULES: tuple[Rule, ...] = (
+ASSIGNMENT_RULES: tuple[RewriteRule, ...] = (
     rule("ScatterND ingot.Scattered", _assigned),
     rule("Slice", _slice_of_parts),
 )

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute, text_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, with_constant
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.graph.ir import Attribute, Node, Value
 from shared_ir.types import TensorType
@@ -212,4 +212,4 @@ def _sum(site: Site, total: Value, rest: Sequence[tuple[Value, float]]) -> Value
     return total
 
 
-BRANCH_RULES: tuple[Rule, ...] = (rule("Add Sub", _added),)
+BRANCH_RULES: tuple[RewriteRule, ...] = (rule("Add Sub", _added),)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import itertools
 
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from compiler_service.compiler.tensor_expr.extents import is_stretched
 from shared_ir.graph.ir import Node, Value
 
@@ -41,7 +41,7 @@ def _chosen(node: Node, site: Site) -> Replacement:
     return None if number is None else expanded(branches[0 if number else 1], node.results[0], site)
 
 
-BROADCAST_RULES: tuple[Rule, ...] = (
+BROADCAST_RULES: tuple[RewriteRule, ...] = (
     rule("Where", _chosen),  # Where(true, a, b) -> Expand(a), Where(false, a, b) -> Expand(b)
     rule(
         "Add Sub Mul Div Min Max And Or Xor Not Equal Less LessOrEqual Greater GreaterOrEqual Where Cast Neg",

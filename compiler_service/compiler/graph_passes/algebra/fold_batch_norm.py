@@ -13,10 +13,10 @@ from compiler_service.compiler.graph_passes.rewriting.attributes import (
     int_attribute,
     is_channels_first,
 )
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, with_constant
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rewrite, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rewrite, rule
 from shared_ir.graph.ir import Graph, Node, Value
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -34,8 +34,8 @@ class FoldBatchNorm(Pass):
 
     name: ClassVar[str] = "fold-batch-norm"
     level: ClassVar[int] = 2
-    needs: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.ALGEBRA_SIMPLIFIED})
-    forbids: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST, Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.CONSTANTS_FOLDED, GraphFact.ALGEBRA_SIMPLIFIED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.CHANNELS_LAST, GraphFact.GROUPED})
 
     branches: bool = False
 
@@ -196,7 +196,7 @@ def _scale_outputs(contraction: Node, weight: np.ndarray, factor: np.ndarray) ->
     return np.asarray(weight * shaped)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[RewriteRule, ...] = (
     rule("BatchNormalization", _batch_normalization),  # BatchNormalization(x) -> x * a + b
     rule("Mul", _scaled),  # Conv(x, w, b) * c -> Conv(x, w * c, b * c)
     rule("Mul", _distributed),  # (x + c) * d -> x * d + c * d

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import integer_operand, moves_nothing, permutation
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.expr.dim import Dim, product
 from shared_ir.graph.ir import Node, Value
 
@@ -232,7 +232,7 @@ def _tiled(node: Node, site: Site) -> Replacement:
     return site.reshape(copies, node.results[0].shape)
 
 
-MOVEMENT_RULES: tuple[Rule, ...] = (
+MOVEMENT_RULES: tuple[RewriteRule, ...] = (
     rule("Transpose", _transpose),  # T(T(x, p), q) -> T(x, p∘q); T(x, identity) -> x; only unit axes move -> Reshape
     rule("Squeeze Unsqueeze Flatten", _to_reshape),  # Squeeze(x) -> Reshape(x, shape)
     rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
@@ -248,6 +248,6 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Concat", _concat_of_slices),  # Concat(x[:a], x[a:b], y) -> Concat(x[:b], y)
 )
 
-SPLIT_RULES: tuple[Rule, ...] = (
+SPLIT_RULES: tuple[RewriteRule, ...] = (
     rule("Split", _split),  # Split(x) -> Slice(x), Slice(x), ...
 )

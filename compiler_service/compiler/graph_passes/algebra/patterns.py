@@ -14,7 +14,7 @@ from compiler_service.compiler.graph_passes.rewriting.operands import (
     with_constant,
     with_scalar,
 )
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.arrays import storage_dtype
 from shared_ir.graph.ir import Node, Value
 
@@ -242,7 +242,7 @@ def _normalization_bias(node: Node, site: Site) -> Replacement:
     return site.write("LayerNormalization", (*inner.operands, site.constant(found[1], "bias")), inner.attributes)
 
 
-PATTERN_RULES: tuple[Rule, ...] = (
+PATTERN_RULES: tuple[RewriteRule, ...] = (
     rule("Mul", _activation),  # x * gate(x) -> Gelu, Swish, HardSwish
     rule("Mul", _hard_sigmoid),  # Clip(x + 3, 0, 6) * (1 / 6) -> HardSigmoid(x)
     rule("Div", _softmax),  # Exp(x - max) / ReduceSum(Exp(x - max)) -> Softmax(x)

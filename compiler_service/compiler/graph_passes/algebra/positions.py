@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.graph.ir import Node, Value
 
 
@@ -58,7 +58,7 @@ def _of_slices(indices: Value, data: Value, axis: int, site: Site) -> Value | No
     return site.reshape(source, (indices.shape[axis],))
 
 
-POSITION_RULES: tuple[Rule, ...] = (
+POSITION_RULES: tuple[RewriteRule, ...] = (
     rule("Gather", _counted),  # y[i, j] = x[c + n i + j] -> Reshape(x[c : c + m n])
     rule("GatherElements", _gathered_slices),  # y[e, f] = x[i[e], f]
     rule("ScatterElements", _scattered_slices),  # y = x; y[i[e], f] = u[e, f]

@@ -6,7 +6,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import float_attribute, int_attribute, text_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, permutation
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.graph.ir import Node, Value
 
 _LETTERS = "abcdefghijlopqrstuvwxyz"
@@ -129,7 +129,7 @@ def _is_plain_product(product: Node) -> bool:
     return all(c.type.rank < 2 or c.shape[0] == 1 for c in product.operands[2:])
 
 
-def product_rules(approximate: bool) -> tuple[Rule, ...]:
+def product_rules(approximate: bool) -> tuple[RewriteRule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
         rule("Reshape", _rows_reshaped),  # Reshape(Reshape(x) @ b + c) -> Reshape(x) @ b + c where columns stay

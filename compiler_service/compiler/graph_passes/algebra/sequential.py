@@ -7,7 +7,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import integer_operand
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, product
@@ -60,7 +60,7 @@ def _is_few(count: Dim) -> bool:
     return isinstance(count, int) and count <= _FEW_ELEMENTS
 
 
-SEQUENTIAL_RULES: tuple[Rule, ...] = (
+SEQUENTIAL_RULES: tuple[RewriteRule, ...] = (
     rule("CumSum CumProd", _cumulative),  # y[i] = y[i - 1] + x[i]
     rule("ScatterElements", _scatter_elements),  # y = x; y[.., i[.., k, ..], ..] = u[.., k, ..] for each k
     rule("ScatterND", _scatter_slices),  # y = x; y[i[k]] = u[k] for each k

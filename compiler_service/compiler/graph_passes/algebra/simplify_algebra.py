@@ -17,7 +17,7 @@ from compiler_service.compiler.graph_passes.algebra.windows import WINDOW_RULES
 from compiler_service.compiler.graph_passes.precision.integer_products import integer_product_rules
 from compiler_service.compiler.graph_passes.precision.kept_weights import KEPT_WEIGHT_RULES
 from compiler_service.compiler.graph_passes.precision.quantized import quantized_rules
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import among
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
@@ -35,8 +35,8 @@ class SimplifyAlgebra(Pass):
 
     name: ClassVar[str] = "simplify-algebra"
     level: ClassVar[int] = 2
-    gives: ClassVar[Facts] = frozenset({Fact.ALGEBRA_SIMPLIFIED})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.ALGEBRA_SIMPLIFIED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     approximate: bool = True
     split: bool = True

@@ -23,7 +23,7 @@ from compiler_service.compiler.graph_passes.rewriting.attributes import (
     text_attribute,
 )
 from compiler_service.compiler.graph_passes.rewriting.operands import integer_operand
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from compiler_service.compiler.tensor_expr.operators.window import Window, windows
 from shared_ir.expr.dim import numbers_of
 from shared_ir.graph.ir import Attribute, Node
@@ -165,7 +165,7 @@ def _of_convolution(weight: np.ndarray, group: int) -> np.ndarray:
     return np.ascontiguousarray(apart).reshape(group * outputs, channels // group, *kernel)
 
 
-WINDOW_RULES: tuple[Rule, ...] = (
+WINDOW_RULES: tuple[RewriteRule, ...] = (
     rule("Conv", _padded_convolution),
     rule("Conv", _taps_in_padding),
     rule("ConvTranspose", _transposed_of_stride_one),

@@ -41,7 +41,7 @@ class OperatorKind(enum.StrEnum):
     OPAQUE = "opaque"  # no tensor expression, or control flow
 
 
-class Access(enum.StrEnum):
+class AccessPattern(enum.StrEnum):
     """How the result reads one operand."""
 
     IDENTITY = "identity"  # at its own place, same shape
@@ -64,19 +64,19 @@ class Classification:
     """
 
     kind: OperatorKind
-    accesses: tuple[Access, ...]
+    accesses: tuple[AccessPattern, ...]
     heavy: bool = False
     free: bool = False
     down: bool = False
     named: bool = False
 
-    def access(self, node: Node, value: Value) -> Access:
+    def access(self, node: Node, value: Value) -> AccessPattern:
         """How ``node`` reads ``value``: the least orderly of its uses."""
         found = [a for v, a in zip(node.inputs, self.accesses, strict=True) if v == value]
-        return max(found, key=_DISORDER.__getitem__, default=Access.UNUSED)
+        return max(found, key=_DISORDER.__getitem__, default=AccessPattern.UNUSED)
 
 
-_DISORDER = {Access.UNUSED: 0, Access.IDENTITY: 1, Access.BROADCAST: 2, Access.INDEXED: 3}
+_DISORDER = {AccessPattern.UNUSED: 0, AccessPattern.IDENTITY: 1, AccessPattern.BROADCAST: 2, AccessPattern.INDEXED: 3}
 _HEAVY_BINARY = frozenset({BinaryOp.DIV, BinaryOp.POW, BinaryOp.ATAN2, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
 _LIGHT_UNARY = frozenset(
     {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.BIT_NOT, UnaryOp.ABS, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC}
@@ -87,15 +87,15 @@ _LIGHT_UNARY = frozenset(
 def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
     """The kind of ``node`` and its accesses; ``known`` as from :func:`known_values`."""
     if node.subgraphs:
-        return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
+        return Classification(OperatorKind.OPAQUE, (AccessPattern.INDEXED,) * len(node.inputs))
     operands = tuple(None if v is None else operand(v, known.get(v)) for v in node.inputs)
     try:
         tensors = infer(node.op, operands, node.attributes)
     except IngotError:
-        indexed = (Access.INDEXED,) * len(node.inputs)
+        indexed = (AccessPattern.INDEXED,) * len(node.inputs)
         return Classification(OperatorKind.OPAQUE, indexed, named=node.op not in OPERATORS)
     if any(_is_typed_alone(t, operands) for t in tensors):
-        return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs), named=True)
+        return Classification(OperatorKind.OPAQUE, (AccessPattern.INDEXED,) * len(node.inputs), named=True)
     outputs = [t for t, v in zip(tensors, node.outputs, strict=False) if t is not None and v is not None]
     stages = list(dict.fromkeys(s for t in outputs for s in computes(t)))
     heavy = any(_is_heavy(s) for s in stages)
@@ -107,7 +107,7 @@ def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
         )
     accesses = _accesses(node, outputs)
     free = not any(_calculates(s) for s in stages)
-    orderly = len(outputs) == 1 and Access.IDENTITY in accesses and Access.INDEXED not in accesses
+    orderly = len(outputs) == 1 and AccessPattern.IDENTITY in accesses and AccessPattern.INDEXED not in accesses
     positional = any(_reads_position(s) for s in stages)
     kind = OperatorKind.ELEMENTWISE if orderly and not positional else OperatorKind.INJECTIVE
     return Classification(kind, accesses, heavy, free)
@@ -122,8 +122,8 @@ def _is_typed_alone(result: Tensor | None, operands: Sequence[Tensor | None]) ->
     )
 
 
-def _indexed(value: Value | None, read: set[str]) -> Access:
-    return Access.INDEXED if value is not None and value.name in read else Access.UNUSED
+def _indexed(value: Value | None, read: set[str]) -> AccessPattern:
+    return AccessPattern.INDEXED if value is not None and value.name in read else AccessPattern.UNUSED
 
 
 def computes(tensor: Tensor) -> Iterator[Tensor]:
@@ -198,17 +198,17 @@ def _walk_outside_indices(body: Expr) -> Iterator[Expr]:
             stack.extend(node.children())
 
 
-def _accesses(node: Node, outputs: list[Tensor]) -> tuple[Access, ...]:
-    found: dict[str, Access] = {}
+def _accesses(node: Node, outputs: list[Tensor]) -> tuple[AccessPattern, ...]:
+    found: dict[str, AccessPattern] = {}
     for tensor in outputs:
         for name, access in _leaf_accesses(tensor):
-            found[name] = max(found.get(name, Access.UNUSED), access, key=_DISORDER.__getitem__)
-    return tuple(Access.UNUSED if v is None else found.get(v.name, Access.UNUSED) for v in node.inputs)
+            found[name] = max(found.get(name, AccessPattern.UNUSED), access, key=_DISORDER.__getitem__)
+    return tuple(AccessPattern.UNUSED if v is None else found.get(v.name, AccessPattern.UNUSED) for v in node.inputs)
 
 
-def _leaf_accesses(tensor: Tensor) -> Iterator[tuple[str, Access]]:
+def _leaf_accesses(tensor: Tensor) -> Iterator[tuple[str, AccessPattern]]:
     if not isinstance(tensor.op, Compute):
-        yield tensor.name, Access.IDENTITY
+        yield tensor.name, AccessPattern.IDENTITY
         return
     axes = tuple(a.var for a in tensor.op.axes)
     for leaf, indices in leaf_loads(tensor, axes):
@@ -227,15 +227,17 @@ def leaf_loads(tensor: Tensor, indices: tuple[Expr, ...]) -> Iterator[tuple[Tens
             yield load.tensor, inner
 
 
-def _access(shape: tuple[Dim, ...], indices: tuple[Expr, ...], full: tuple[Dim, ...], axes: tuple[Var, ...]) -> Access:
+def _access(
+    shape: tuple[Dim, ...], indices: tuple[Expr, ...], full: tuple[Dim, ...], axes: tuple[Var, ...]
+) -> AccessPattern:
     skipped = len(full) - len(shape)
     if skipped < 0:
-        return Access.INDEXED
+        return AccessPattern.INDEXED
     for index, axis, extent in zip(indices, axes[skipped:], shape, strict=True):
         place = index if isinstance(index, (Const, Var)) else simplify(index)
         if place != axis and not (extent == 1 and place == Const(0)):
-            return Access.INDEXED
-    return Access.IDENTITY if shape == full else Access.BROADCAST
+            return AccessPattern.INDEXED
+    return AccessPattern.IDENTITY if shape == full else AccessPattern.BROADCAST
 
 
 def overwritable_inputs(group: Node) -> tuple[Value, ...]:
@@ -254,7 +256,7 @@ def overwritable_inputs(group: Node) -> tuple[Value, ...]:
         sources: set[Value] = set()
         for value, access in zip(node.inputs, found.accesses, strict=True):
             behind = reached.get(value, set()) if value is not None else set()
-            if access in (Access.BROADCAST, Access.INDEXED):
+            if access in (AccessPattern.BROADCAST, AccessPattern.INDEXED):
                 spoilt |= behind
             sources |= behind
         reached.update((v, sources) for v in node.results)

@@ -13,7 +13,7 @@ from types import MappingProxyType
 import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.analysis.row_axes import SAME, Batch, RowAxis, Rows, rows_of
+from compiler_service.compiler.graph_passes.analysis.row_axes import SAME, BatchRows, RowAxis, Rows, rows_of
 from compiler_service.compiler.graph_passes.analysis.symbols import input_symbols
 from compiler_service.compiler.graph_passes.analysis.values import dims_of, operand
 from compiler_service.compiler.tensor_expr.registry import infer
@@ -41,7 +41,7 @@ def rows_apart(graph: Graph) -> RowProof:
     count = next(iter(counts)) if len(counts) == 1 else None
     if not isinstance(count, Var) or not graph.inputs:
         return RowProof(reason="no symbol is the first extent of every input and output")
-    batch = Batch(count.name, input_symbols(graph) - {count.name})
+    batch = BatchRows(count.name, input_symbols(graph) - {count.name})
     if not all(batch.is_same(v.shape[1:]) for v in graph.inputs):
         return RowProof(reason=f"{count.name} is the extent of another axis too")
     flow = _Flow(batch, known_values(graph), dict.fromkeys(graph.constants, SAME))
@@ -56,7 +56,7 @@ def rows_apart(graph: Graph) -> RowProof:
 class _Flow:
     """What is known of the values above a node; of those that are left out, nothing."""
 
-    batch: Batch
+    batch: BatchRows
     known: Mapping[Value, np.ndarray]
     rows: dict[Value, Rows] = field(default_factory=dict)
 

@@ -38,7 +38,7 @@ SAME: frozenset[RowAxis] = frozenset()
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchRows:
     """The rows of a run: as many as the symbol ``name`` says. ``others`` are the other symbols that inputs define."""
 
     name: str
@@ -61,7 +61,7 @@ class Batch:
                     yield RowAxis(axis, inner)
 
 
-def rows_of(tensor: Tensor, known: Mapping[Tensor, Rows], batch: Batch) -> Rows:
+def rows_of(tensor: Tensor, known: Mapping[Tensor, Rows], batch: BatchRows) -> Rows:
     """What is known of ``tensor``, which is computed from those in ``known``."""
     op = tensor.op
     if not isinstance(op, Compute) or any(known.get(load.tensor) is None for load in loads(op.body)):
@@ -81,7 +81,7 @@ class _Reading:
     op: Compute
     rows: RowAxis | None
     known: Mapping[Tensor, Rows]
-    batch: Batch
+    batch: BatchRows
 
     def is_apart(self) -> bool:
         """Whether one row is made of the same row of every operand alone."""

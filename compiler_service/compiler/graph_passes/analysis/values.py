@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from compiler_service.compiler.tensor_expr import registry
-from compiler_service.compiler.tensor_expr.meaning.evaluate import Budget, LeftToRun, evaluate
+from compiler_service.compiler.tensor_expr.meaning.evaluate import EvaluationBudget, LeftToRun, evaluate
 from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
@@ -69,7 +69,7 @@ def known_tensor(tensor: Tensor) -> np.ndarray | None:
     return tensor.value if tensor.value is not None else evaluate_symbolic(tensor)
 
 
-def evaluate_node(node: Node, arrays: Known, budget: Budget | None = None) -> dict[Value, np.ndarray] | None:
+def evaluate_node(node: Node, arrays: Known, budget: EvaluationBudget | None = None) -> dict[Value, np.ndarray] | None:
     """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood, or
     it is left to the run: targets differ in what they give, or it takes long, or more than ``budget`` has."""
     operands = tuple(None if v is None else operand(v, arrays[v]) for v in node.inputs)

@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import absorb_output_identities
@@ -28,7 +28,7 @@ RANDOM = frozenset(
 class EliminateCommonSubexpressions(Pass):
     name: ClassVar[str] = "eliminate-common-subexpressions"
     level: ClassVar[int] = 1
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         return map_graphs(graph, _eliminate)

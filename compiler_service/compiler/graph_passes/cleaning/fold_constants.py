@@ -14,11 +14,11 @@ from compiler_service.compiler.graph_passes.analysis.symbols import node_dims
 from compiler_service.compiler.graph_passes.analysis.values import evaluate_node
 from compiler_service.compiler.graph_passes.cleaning.eliminate_common_subexpressions import RANDOM
 from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
-from compiler_service.compiler.tensor_expr.meaning.evaluate import Budget
+from compiler_service.compiler.tensor_expr.meaning.evaluate import EvaluationBudget
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
@@ -54,19 +54,19 @@ class FoldConstants(Pass):
 
     name: ClassVar[str] = "fold-constants"
     level: ClassVar[int] = 1
-    gives: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.WEIGHTS_DEQUANTIZED})
-    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_HALVED, Fact.GROUPED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.CONSTANTS_FOLDED, GraphFact.WEIGHTS_DEQUANTIZED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.WEIGHTS_HALVED, GraphFact.GROUPED})
 
     largest_result: int = field(default=64 * 1024, metadata=at_least(0))
     keeps: frozenset[str] = frozenset()
 
     def given(self) -> Facts:
-        return self.gives - {Fact.WEIGHTS_DEQUANTIZED} if "DequantizeLinear" in self.keeps else self.gives
+        return self.gives - {GraphFact.WEIGHTS_DEQUANTIZED} if "DequantizeLinear" in self.keeps else self.gives
 
     def run(self, graph: Graph) -> Graph:
-        return map_graphs(graph, partial(self._fold, Budget(_MOST_STEPS)))
+        return map_graphs(graph, partial(self._fold, EvaluationBudget(_MOST_STEPS)))
 
-    def _fold(self, budget: Budget, graph: Graph, outer: Constants) -> Graph:
+    def _fold(self, budget: EvaluationBudget, graph: Graph, outer: Constants) -> Graph:
         known = {**outer, **graph.constants}
         added: dict[Value, np.ndarray] = {}
         nodes: list[Node] = []
@@ -82,7 +82,7 @@ class FoldConstants(Pass):
         return eliminate_dead_code(graph.with_(nodes=tuple(nodes), constants={**graph.constants, **added}))
 
     def _evaluate(
-        self, node: Node, known: Mapping[Value, np.ndarray], budget: Budget
+        self, node: Node, known: Mapping[Value, np.ndarray], budget: EvaluationBudget
     ) -> dict[Value, np.ndarray] | None:
         if node.subgraphs or node.op in NEVER or node.op in self.keeps or node.op == GROUP_OP or not node.results:
             return None

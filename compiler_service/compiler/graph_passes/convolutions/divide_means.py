@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import text_attribute
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, reduced_axes
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -35,8 +35,8 @@ class DivideMeans(Pass):
 
     name: ClassVar[str] = "divide-means"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     cores: int = field(default=2, metadata=at_least(1))
     least_bytes: int = field(default=1 << 18, metadata=at_least(0))

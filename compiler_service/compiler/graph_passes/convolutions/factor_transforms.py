@@ -10,7 +10,7 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -45,8 +45,8 @@ class FactorTransforms(Pass):
 
     name: ClassVar[str] = "factor-transforms"
     level: ClassVar[int] = 2
-    needs: ClassVar[Facts] = frozenset({Fact.SHAPES_FOLDED})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.SHAPES_FOLDED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     shortest: int = field(default=48, metadata=at_least(2))
 

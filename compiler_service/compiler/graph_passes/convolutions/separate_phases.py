@@ -13,7 +13,7 @@ from compiler_service.compiler.graph_passes.rewriting.attributes import (
     is_channels_first,
     text_attribute,
 )
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from compiler_service.compiler.tensor_expr.operators.window import Window, windows
@@ -41,8 +41,8 @@ class SeparatePhases(Pass):
 
     name: ClassVar[str] = "separate-phases"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED})
-    forbids: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST, Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.CONSTANTS_FOLDED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.CHANNELS_LAST, GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("Conv", _separated),))

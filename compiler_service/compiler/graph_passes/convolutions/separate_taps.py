@@ -12,7 +12,7 @@ from compiler_service.compiler.graph_passes.algebra.movement import MOVEMENT_RUL
 from compiler_service.compiler.graph_passes.algebra.transposed_windows import Transposed
 from compiler_service.compiler.graph_passes.layout.rules import CHANNELS_LAST
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute, text_attribute
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -41,8 +41,8 @@ class SeparateTaps(Pass):
 
     name: ClassVar[str] = "separate-taps"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.CHANNELS_LAST})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.CONSTANTS_FOLDED, GraphFact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     lanes: int = field(default=16, metadata=at_least(1))
     filled: float = field(default=0.75, metadata=at_least(0))

@@ -29,7 +29,7 @@ from shared_ir.types import TensorType
 
 
 @dataclass(frozen=True)
-class Batch:
+class BatchTiling:
     """``samples`` of them, a number or a symbol, of which ``part`` are computed at a time."""
 
     samples: Dim
@@ -79,7 +79,7 @@ class BatchStage:
     flops: Dim = 0
 
 
-def stage_of(node: Node, batch: Batch, constants: Mapping[Value, np.ndarray], known: Known) -> BatchStage | None:
+def stage_of(node: Node, batch: BatchTiling, constants: Mapping[Value, np.ndarray], known: Known) -> BatchStage | None:
     """``node`` as a stage; None where it is no group, or mixes samples."""
     rows = {batch.rows(v) for v in node.results}
     if node.op != GROUP_OP or None in rows:
@@ -92,7 +92,7 @@ def stage_of(node: Node, batch: Batch, constants: Mapping[Value, np.ndarray], kn
     return BatchStage(node, cut, frozenset(node.operands) - cut, flops)
 
 
-def _read_by_rows(node: Node, given: set[Value], batch: Batch, known: Known) -> tuple[frozenset[Value], Dim]:
+def _read_by_rows(node: Node, given: set[Value], batch: BatchTiling, known: Known) -> tuple[frozenset[Value], Dim]:
     """Those of the operands ``given`` that ``node`` reads row by row, none where it mixes rows; its floating-point operations."""
     (body,) = node.subgraphs
     tensors = define_group(body, node, known, {})
@@ -104,7 +104,7 @@ def _read_by_rows(node: Node, given: set[Value], batch: Batch, known: Known) -> 
     return frozenset(arguments[t] for t in found), as_dim(sum((flops_of(t) for t in results), start=0))
 
 
-def _mentions(tensor: Tensor, batch: Batch) -> bool:
+def _mentions(tensor: Tensor, batch: BatchTiling) -> bool:
     """Whether an element depends on the number of samples, which is another one for a part."""
     if not isinstance(batch.samples, Var):
         return False
@@ -113,7 +113,7 @@ def _mentions(tensor: Tensor, batch: Batch) -> bool:
     return any(isinstance(e, Expr) and batch.samples in variables(e) for e in (*elements, *bodies))
 
 
-def cut_body(node: Node, batch: Batch, cut: frozenset[Value]) -> Graph | None:
+def cut_body(node: Node, batch: BatchTiling, cut: frozenset[Value]) -> Graph | None:
     """The body of the group ``node`` for one part of ``batch``; None where some result does not get the rows of a part."""
     (body,) = node.subgraphs
     inputs = tuple(
@@ -136,7 +136,7 @@ def cut_body(node: Node, batch: Batch, cut: frozenset[Value]) -> Graph | None:
 class _Cutting:
     """The nodes of one body with the rows of a part; ``new`` are their values, by those of the whole batch."""
 
-    batch: Batch
+    batch: BatchTiling
     new: dict[Value, Value]
     constants: dict[Value, np.ndarray]
     known: dict[Value, np.ndarray]
@@ -171,7 +171,7 @@ class _Cutting:
 
 
 def part_of(
-    stage: BatchStage, batch: Batch, parts: Mapping[Value, Value], number: Expr, fresh: Callable[[str], str]
+    stage: BatchStage, batch: BatchTiling, parts: Mapping[Value, Value], number: Expr, fresh: Callable[[str], str]
 ) -> Node:
     """The group of ``stage`` for part ``number`` of ``batch``.
 

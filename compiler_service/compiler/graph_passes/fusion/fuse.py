@@ -16,12 +16,17 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, OperatorKind, classify
+from compiler_service.compiler.graph_passes.analysis.classify import (
+    AccessPattern,
+    Classification,
+    OperatorKind,
+    classify,
+)
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known
 from compiler_service.compiler.graph_passes.fusion.grouping import VIEWS, Grouping, GroupLimits, paths_of
 from compiler_service.compiler.graph_passes.fusion.repeated_moves import repeated_moves
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.operands import moves_nothing, permutation
@@ -61,8 +66,8 @@ class Fuse(Pass):
 
     name: ClassVar[str] = "fuse"
     level: ClassVar[int] = 0
-    needs: ClassVar[Facts] = frozenset({Fact.OPERATORS_EXPANDED, Fact.LOOPS_LOWERED, Fact.SHAPES_FOLDED})
-    gives: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.OPERATORS_EXPANDED, GraphFact.LOOPS_LOWERED, GraphFact.SHAPES_FOLDED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     merge: bool = True
     most_nodes: int = field(default=32, metadata=at_least(1))
@@ -118,7 +123,7 @@ def _check_expanded(nodes: Sequence[Node], kinds: Sequence[Classification]) -> N
         if kind.named:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
-                f"pass 'fuse' needs {Fact.OPERATORS_EXPANDED!s}, and the graph has {node.op}, of which no code is made as it stands",
+                f"pass 'fuse' needs {GraphFact.OPERATORS_EXPANDED!s}, and the graph has {node.op}, of which no code is made as it stands",
                 node=node.name or node.results[0].name,
                 field="passes",
                 expected="operators that say how each element is computed",
@@ -165,12 +170,12 @@ class _GroupMaker:
         anchor = next((n for n, k in zip(nodes, kinds, strict=True) if k.kind is OperatorKind.REDUCTION), nodes[-1])
         return Node(GROUP_OP, tuple(inputs), outputs, attributes, anchor.name)
 
-    def _belongs_inside(self, node: Node, value: Value, access: Access) -> bool:
+    def _belongs_inside(self, node: Node, value: Value, access: AccessPattern) -> bool:
         """Scalars, and what the definition of the operator uses up, are part of the kernel; the rest is data."""
         array = self.constants[value]
         if value in measured_operands(node):  # steps of 1 and zero points of 0 take no instruction
             return array.size == 1 and array.flat[0] == (1 if value.dtype.is_float else 0)
-        return access is Access.UNUSED or array.size == 1
+        return access is AccessPattern.UNUSED or array.size == 1
 
     def _repeat(
         self, value: Value, nodes: list[Node], inlined: dict[Value, np.ndarray], inputs: dict[Value, None]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, OperatorKind
+from compiler_service.compiler.graph_passes.analysis.classify import AccessPattern, Classification, OperatorKind
 from compiler_service.compiler.graph_passes.analysis.dominators import PostDominators, post_dominators
 from compiler_service.compiler.graph_passes.analysis.sizes import elements
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
@@ -109,7 +109,7 @@ class Grouping:
             node = self.nodes[i]
             if not self._is_mergeable(i) or self._has_anchor(i) or node.results[0].shape != shape:
                 return False
-            if any(self._access(i, j) is not Access.IDENTITY for j in inside if self._reads(i, j)):
+            if any(self._access(i, j) is not AccessPattern.IDENTITY for j in inside if self._reads(i, j)):
                 return False
         return self._fits([start, *path])
 
@@ -186,11 +186,11 @@ class Grouping:
         """Whether computing ``source`` while ``reader`` reads it repeats no work worth saving."""
         members = self.members[self.leader[source]]
         match self._access(reader, source):
-            case Access.IDENTITY | Access.UNUSED:
+            case AccessPattern.IDENTITY | AccessPattern.UNUSED:
                 return True
-            case Access.BROADCAST:
+            case AccessPattern.BROADCAST:
                 return all(self.kinds[m].free for m in members)
-            case Access.INDEXED if self.nodes[reader].op == "Concat":
+            case AccessPattern.INDEXED if self.nodes[reader].op == "Concat":
                 return False  # vector code computes every operand of a selection everywhere
         if self.nodes[reader].op in READS_ONCE or not any(self.kinds[m].heavy for m in members):
             return True
@@ -221,7 +221,7 @@ class Grouping:
     def _reads(self, reader: int, source: int) -> bool:
         return any(v in self.nodes[reader].operands for v in self.nodes[source].results)
 
-    def _access(self, reader: int, source: int) -> Access:
+    def _access(self, reader: int, source: int) -> AccessPattern:
         return self.kinds[reader].access(self.nodes[reader], self.nodes[source].results[0])
 
     def _fits(self, nodes: Sequence[int]) -> bool:

@@ -15,9 +15,9 @@ from compiler_service.compiler.graph_passes.analysis.aliases import is_view
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.sizes import elements, estimate
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
-from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, BatchStage, part_of, stage_of
+from compiler_service.compiler.graph_passes.fusion.batch_parts import BatchStage, BatchTiling, part_of, stage_of
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import above, at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType
@@ -84,9 +84,9 @@ class TileBatch(Pass):
 
     name: ClassVar[str] = "tile-batch"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
     forbids: ClassVar[Facts] = frozenset(
-        {Fact.OUTPUTS_APART, Fact.PARTS_PLACED, Fact.CONCATENATIONS_SPLIT, Fact.ROWS_PADDED}
+        {GraphFact.OUTPUTS_APART, GraphFact.PARTS_PLACED, GraphFact.CONCATENATIONS_SPLIT, GraphFact.ROWS_PADDED}
     )
 
     costs: Costs = Costs()
@@ -117,11 +117,13 @@ def _readers_of_rows(graph: Graph) -> Mapping[Dim, list[Node]]:
     return found
 
 
-def _batches(samples: Dim) -> Iterator[Batch]:
+def _batches(samples: Dim) -> Iterator[BatchTiling]:
     """Ways to cut a batch into equal parts, the smallest first."""
     if not isinstance(samples, int):
-        return iter((Batch(samples),))
-    return (Batch(samples, part) for part in range(1, min(samples // 2, _MOST_SAMPLES) + 1) if samples % part == 0)
+        return iter((BatchTiling(samples),))
+    return (
+        BatchTiling(samples, part) for part in range(1, min(samples // 2, _MOST_SAMPLES) + 1) if samples % part == 0
+    )
 
 
 @dataclass(frozen=True)
@@ -129,16 +131,16 @@ class _Tiling:
     """What of ``graph`` is cut: chains of stages that follow each other."""
 
     graph: Graph
-    batch: Batch
+    batch: BatchTiling
     chains: tuple[Chain, ...]
 
     @classmethod
     def of(cls, graph: Graph, samples: Dim, limits: TileBatch, reading: Sequence[Node]) -> _Tiling | None:
         """The tiling that saves most; None where none saves enough. ``reading`` are the nodes that may have samples."""
-        if max((_moved(n, Batch(samples)) for n in reading), default=0) <= limits.costs.cache:
+        if max((_moved(n, BatchTiling(samples)) for n in reading), default=0) <= limits.costs.cache:
             return None
         known = known_values(graph)
-        runs = list(_runs(graph, [stage_of(n, Batch(samples), graph.constants, known) for n in graph.nodes]))
+        runs = list(_runs(graph, [stage_of(n, BatchTiling(samples), graph.constants, known) for n in graph.nodes]))
         best, most = None, 0.0
         for batch in _batches(samples):
             found = [c for run in runs for c in _cheapest(run, batch, limits)]
@@ -207,7 +209,7 @@ def _moves_nothing(group: Node) -> bool:
     return is_view(group) or all(n.op == "Concat" for n in group.subgraphs[0].nodes)
 
 
-def _cheapest(run: Chain, batch: Batch, limits: TileBatch) -> list[Chain]:
+def _cheapest(run: Chain, batch: BatchTiling, limits: TileBatch) -> list[Chain]:
     """The chains in ``run`` that save most, in order: ranges of the largest sum (Bentley, "Programming Pearls", 1984)."""
     first = last = start = 0
     most = total = 0.0
@@ -226,15 +228,15 @@ def _cheapest(run: Chain, batch: Batch, limits: TileBatch) -> list[Chain]:
     return [*_cheapest(run[:first], batch, limits), *own, *_cheapest(run[last:], batch, limits)]
 
 
-def _saved(stage: BatchStage, batch: Batch, costs: Costs) -> float:
+def _saved(stage: BatchStage, batch: BatchTiling, costs: Costs) -> float:
     return _cycles(stage, batch, costs, 1) - _cycles(stage, batch, costs, _parts(batch))
 
 
-def _parts(batch: Batch) -> int:
+def _parts(batch: BatchTiling) -> int:
     return batch.parts if isinstance(batch.parts, int) else _EXPECTED_BATCH
 
 
-def _cycles(stage: BatchStage, batch: Batch, costs: Costs, parts: int) -> float:
+def _cycles(stage: BatchStage, batch: BatchTiling, costs: Costs, parts: int) -> float:
     """Cycles of the whole batch in so many ``parts``."""
     if is_view(stage.node):
         return 0.0
@@ -245,7 +247,7 @@ def _cycles(stage: BatchStage, batch: Batch, costs: Costs, parts: int) -> float:
     return parts * costs.kernel(own, moved + sum(map(_bytes, stage.whole)))
 
 
-def _moved(node: Node, batch: Batch) -> int:
+def _moved(node: Node, batch: BatchTiling) -> int:
     """Bytes of a batch that ``node`` reads and writes."""
     return sum(
         _parts(batch) * _bytes(batch.cut(v)) for v in (*node.operands, *node.results) if batch.rows(v) is not None

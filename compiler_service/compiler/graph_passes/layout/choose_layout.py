@@ -18,7 +18,7 @@ from compiler_service.compiler.graph_passes.layout.rules import ANCHORS, HANDLER
 from compiler_service.compiler.graph_passes.layout.state import LayoutState
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
 from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import absorb_output_identities, rewrite
@@ -31,9 +31,9 @@ class ChooseLayout(Pass):
 
     name: ClassVar[str] = "choose-layout"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.SHAPES_FOLDED, Fact.ALGEBRA_SIMPLIFIED})
-    gives: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.SHAPES_FOLDED, GraphFact.ALGEBRA_SIMPLIFIED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         fresh = fresh_names(graph)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_empty, is_joined, is_view
-from compiler_service.compiler.graph_passes.memory.memory_regions import MemoryRegions, Region
+from compiler_service.compiler.graph_passes.memory.memory_regions import MemoryRegions, StorageRegion
 from compiler_service.compiler.graph_passes.memory.parts import find_strides
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.tensor_expr.strides import row_major
@@ -25,10 +25,10 @@ class Holding:
 
     content: int
     value: Value
-    region: Region
-    hole: Region | None = None
+    region: StorageRegion
+    hole: StorageRegion | None = None
 
-    def written(self) -> Region:
+    def written(self) -> StorageRegion:
         """What memory there is for certain: rows whose number nobody knows end where the next one begins."""
         if self.region.size is not None or self.hole is None:
             return self.region
@@ -93,7 +93,7 @@ class Structure:
             yield place
             value = place[0]
 
-    def pieces(self, value: Value, region: Region) -> list[tuple[Value, Region]]:
+    def pieces(self, value: Value, region: StorageRegion) -> list[tuple[Value, StorageRegion]]:
         """What ``value`` consists of, and where each piece must be for ``value`` to be in ``region``."""
         node = self.producers.get(value)
         if node is None or not (is_view(node) or is_joined(node)):
@@ -146,7 +146,7 @@ class Contents:
     def drop(self, content: int) -> None:
         self.held = {p: tuple(h for h in hs if h.content != content) for p, hs in self.held.items()}
 
-    def forget_slot(self, region: Region, regions: MemoryRegions, value: Value) -> None:
+    def forget_slot(self, region: StorageRegion, regions: MemoryRegions, value: Value) -> None:
         """A slot grows to the end of ``region`` without what is in it: all is lost, unless it was as large before."""
         found = self.held.get(region.place, ())
         if any(regions.ends_before(region, h.written()) for h in found):
@@ -160,7 +160,7 @@ class Contents:
         self.held[one] = tuple(replace(h, region=replace(h.region, index=first)) for h in others)
         self.held[other] = tuple(replace(h, region=replace(h.region, index=second)) for h in ones)
 
-    def missing(self, value: Value, region: Region, regions: MemoryRegions) -> tuple[Value, Value | None] | None:
+    def missing(self, value: Value, region: StorageRegion, regions: MemoryRegions) -> tuple[Value, Value | None] | None:
         """The part of ``value`` that is not in ``region``, and what was written over it; None where all is there."""
         stack = [(value, region)]
         while stack:

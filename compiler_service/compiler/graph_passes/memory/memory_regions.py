@@ -31,7 +31,7 @@ Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
 
 
 @dataclass(frozen=True, slots=True)
-class Region:
+class StorageRegion:
     """Bytes ``[offset, offset + size)`` of a storage; without a size, all behind the offset."""
 
     storage: Storage
@@ -175,16 +175,16 @@ class MemoryRegions:
     sizes: SampledSizes
     mask: Mask
 
-    def overlap(self, one: Region, other: Region) -> bool:
+    def overlap(self, one: StorageRegion, other: StorageRegion) -> bool:
         if one.place != other.place or one.size == 0 or other.size == 0:
             return False
         return self._any(self._meet(one, other))
 
-    def counts(self, region: Region) -> bool:
+    def counts(self, region: StorageRegion) -> bool:
         """Whether its size is a number of bytes: at least 0."""
         return region.size is None or not self._any(self.sizes.of(region.size) < 0)
 
-    def within(self, inner: Region, outer: Region) -> bool:
+    def within(self, inner: StorageRegion, outer: StorageRegion) -> bool:
         """Whether all of ``inner`` is in ``outer``; what is empty is everywhere."""
         if inner.place != outer.place or inner.size is None or outer.size is None:
             return False
@@ -192,15 +192,15 @@ class MemoryRegions:
         last, end = first + self.sizes.of(inner.size), start + self.sizes.of(outer.size)
         return not self._any((first < last) & ((first < start) | (last > end)))
 
-    def ends_before(self, one: Region, other: Region) -> bool:
+    def ends_before(self, one: StorageRegion, other: StorageRegion) -> bool:
         """Whether ``other`` reaches at least as far as ``one``."""
         end, limit = self._ends(one)[1], self._ends(other)[1]
         return end is limit or not self._any(self.sizes.of(end) > self.sizes.of(limit))
 
-    def start_together(self, one: Region, other: Region) -> bool:
+    def start_together(self, one: StorageRegion, other: StorageRegion) -> bool:
         return one.place == other.place and self.equal(one.offset, other.offset)
 
-    def end_together(self, one: Region, other: Region) -> bool:
+    def end_together(self, one: StorageRegion, other: StorageRegion) -> bool:
         return one.place == other.place and self.equal(self._ends(one)[1], self._ends(other)[1])
 
     def equal(self, one: Dim, other: Dim) -> bool:
@@ -212,12 +212,12 @@ class MemoryRegions:
         """Constants are compared whatever the samples are; there may be none that the run would take."""
         return where if isinstance(where, bool) else bool(np.any(where & self.mask & self.sizes.sensible()))
 
-    def _meet(self, one: Region, other: Region) -> Mask | bool:
+    def _meet(self, one: StorageRegion, other: StorageRegion) -> Mask | bool:
         first, second = self._ends(one), self._ends(other)
         if all(isinstance(d, int) for d in (*first, *second)):
             return bool(first[0] < second[1] and second[0] < first[1])
         (a, b), (c, d) = ((self.sizes.of(start), self.sizes.of(end)) for start, end in (first, second))
         return np.asarray((np.maximum(a, c) < np.minimum(b, d)), np.bool_)
 
-    def _ends(self, region: Region) -> tuple[Dim, Dim]:
+    def _ends(self, region: StorageRegion) -> tuple[Dim, Dim]:
         return region.offset, region.offset + (_ENDLESS if region.size is None else region.size)

@@ -17,7 +17,7 @@ from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import CONTR
 from compiler_service.compiler.graph_passes.analysis.aliases import runs_no_kernel
 from compiler_service.compiler.graph_passes.memory.parts import find_parts, readers
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -38,8 +38,10 @@ class PadRows(Pass):
 
     name: ClassVar[str] = "pad-rows"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.OUTPUTS_APART, Fact.PARTS_PLACED, Fact.CONCATENATIONS_SPLIT})
-    gives: ClassVar[Facts] = frozenset({Fact.ROWS_PADDED})
+    needs: ClassVar[Facts] = frozenset(
+        {GraphFact.GROUPED, GraphFact.OUTPUTS_APART, GraphFact.PARTS_PLACED, GraphFact.CONCATENATIONS_SPLIT}
+    )
+    gives: ClassVar[Facts] = frozenset({GraphFact.ROWS_PADDED})
 
     way: int = field(default=4096, metadata=at_least(1))
     sets: int = field(default=2, metadata=at_least(1))

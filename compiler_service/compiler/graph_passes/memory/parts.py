@@ -22,7 +22,7 @@ from shared_ir.graph.ir import GROUP_OP, Graph, Node, Value
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class StridedPart:
     """The first element of a value is number ``offset`` of the memory of ``whole``; its elements lie ``strides`` apart."""
 
     whole: Value
@@ -30,7 +30,7 @@ class Part:
     strides: Strides
 
 
-def find_parts(graph: Graph) -> Mapping[Value, Part]:
+def find_parts(graph: Graph) -> Mapping[Value, StridedPart]:
     """The roots of memory of ``graph`` that lie in a larger value, by the concatenation that they are operands of.
 
     Raises:
@@ -40,7 +40,7 @@ def find_parts(graph: Graph) -> Mapping[Value, Part]:
     if not joined:
         return {}
     roots = memory_roots(graph)
-    found: dict[Value, Part] = {}
+    found: dict[Value, StridedPart] = {}
     for node in reversed(joined):
         (whole,) = node.results
         strides = found[whole].strides if whole in found else own_strides(node)
@@ -49,7 +49,7 @@ def find_parts(graph: Graph) -> Mapping[Value, Part]:
             own = reshaped(operand.shape, strides, root.shape)
             if own is None or root in found:
                 raise IngotError(ErrorCode.COMPILER_FAULT, f"{operand} has no place in {whole}", node=str(node))
-            found[root] = Part(whole, offset, own)
+            found[root] = StridedPart(whole, offset, own)
     return found
 
 
@@ -118,7 +118,7 @@ def readers(graph: Graph, value: Value, strides: Strides) -> tuple[Node, ...] | 
     return tuple(found)
 
 
-def side_by_side(operands: Sequence[Value], parts: Mapping[Value, Part], axis: int) -> bool:
+def side_by_side(operands: Sequence[Value], parts: Mapping[Value, StridedPart], axis: int) -> bool:
     """Whether ``operands`` lie in one whole, each where the one before it ends along ``axis``."""
     found = [parts.get(v) for v in operands]
     first, expected = found[0], lift(0)

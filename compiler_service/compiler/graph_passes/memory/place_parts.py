@@ -10,9 +10,9 @@ from compiler_service.compiler.graph_passes.analysis.aliases import memory_roots
 from compiler_service.compiler.graph_passes.analysis.sizes import elements
 from compiler_service.compiler.graph_passes.analysis.symbols import input_symbols
 from compiler_service.compiler.graph_passes.memory.concatenations import Concatenation
-from compiler_service.compiler.graph_passes.memory.parts import Part, find_parts, offsets, readers, side_by_side
+from compiler_service.compiler.graph_passes.memory.parts import StridedPart, find_parts, offsets, readers, side_by_side
 from compiler_service.compiler.graph_passes.memory.separate_outputs import copy_group
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -37,9 +37,9 @@ class PlaceParts(Pass):
 
     name: ClassVar[str] = "place-parts"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.OUTPUTS_APART})
-    gives: ClassVar[Facts] = frozenset({Fact.PARTS_PLACED})
-    forbids: ClassVar[Facts] = frozenset({Fact.CONCATENATIONS_SPLIT, Fact.ROWS_PADDED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.GROUPED, GraphFact.OUTPUTS_APART})
+    gives: ClassVar[Facts] = frozenset({GraphFact.PARTS_PLACED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.CONCATENATIONS_SPLIT, GraphFact.ROWS_PADDED})
 
     launch_bytes: int = field(default=1 << 17, metadata=at_least(0))
     least_run: int = field(default=64, metadata=at_least(0))
@@ -72,7 +72,7 @@ class _Places:
     limits: PlaceParts
     known: frozenset[str]
     fresh: Callable[[str], str]
-    parts: dict[Value, Part] = field(default_factory=dict)
+    parts: dict[Value, StridedPart] = field(default_factory=dict)
     roots: Mapping[Value, Value] = field(init=False)
     outputs: frozenset[Value] = field(init=False)
 
@@ -100,7 +100,7 @@ class _Places:
         first = self.parts[operands[0]]
         if not self._is_readable(item.result, first.strides, item.after != ()):
             return ()
-        self.parts[item.result] = Part(first.whole, first.offset, first.strides)
+        self.parts[item.result] = StridedPart(first.whole, first.offset, first.strides)
         _, after = item.cut()
         return (item.joined(operands, view=True), *after)
 
@@ -109,12 +109,12 @@ class _Places:
     def _as_whole(self, item: Concatenation) -> tuple[Node, ...]:
         whole, operands = item.result, item.concat.operands
         strides = self.parts[whole].strides if whole in self.parts else row_major(whole.shape)
-        placed: dict[Value, Part] = {}
+        placed: dict[Value, StridedPart] = {}
         copied: list[int] = []
         for i, (value, offset) in enumerate(zip(operands, offsets(operands, item.axis, strides), strict=True)):
             root = self.roots.get(value, value)
             own = reshaped(value.shape, strides, root.shape)
-            part = None if own is None else Part(whole, offset, own)
+            part = None if own is None else StridedPart(whole, offset, own)
             if part is not None and root not in placed and self._may_lie(root, part, value in item.before):
                 placed[root] = part
             else:
@@ -129,7 +129,7 @@ class _Places:
         joined = item.joined(tuple(copies.get(i, v) for i, v in enumerate(operands)), parts=True)
         return (*before, *moved, joined, *after)
 
-    def _may_lie(self, root: Value, part: Part, is_inside: bool) -> bool:
+    def _may_lie(self, root: Value, part: StridedPart, is_inside: bool) -> bool:
         """Whether ``root`` may be made at ``part``; ``is_inside`` where the concatenation's own group computes it."""
         if not self._has_runs(root, part.strides):
             return False

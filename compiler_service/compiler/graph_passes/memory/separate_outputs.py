@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_view, memory_roots
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import GROUP_OP, Graph, Node, Value, fresh_names
@@ -21,9 +21,9 @@ class SeparateOutputs(Pass):
 
     name: ClassVar[str] = "separate-outputs"
     level: ClassVar[int] = 0
-    needs: ClassVar[Facts] = frozenset({Fact.GROUPED})
-    gives: ClassVar[Facts] = frozenset({Fact.OUTPUTS_APART})
-    forbids: ClassVar[Facts] = frozenset({Fact.PARTS_PLACED, Fact.ROWS_PADDED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.OUTPUTS_APART})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.PARTS_PLACED, GraphFact.ROWS_PADDED})
 
     def run(self, graph: Graph) -> Graph:
         graph = _copy_repeated(graph)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -26,9 +26,9 @@ class SplitConcatenations(Pass):
 
     name: ClassVar[str] = "split-concatenations"
     level: ClassVar[int] = 0
-    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.PARTS_PLACED})
-    gives: ClassVar[Facts] = frozenset({Fact.CONCATENATIONS_SPLIT})
-    forbids: ClassVar[Facts] = frozenset({Fact.ROWS_PADDED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.GROUPED, GraphFact.PARTS_PLACED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.CONCATENATIONS_SPLIT})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.ROWS_PADDED})
 
     most: int = field(default=32, metadata=at_least(2))
 

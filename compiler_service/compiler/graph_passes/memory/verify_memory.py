@@ -14,7 +14,12 @@ from itertools import count
 
 from compiler_service.compiler.graph_passes.analysis.symbols import node_dims
 from compiler_service.compiler.graph_passes.memory.memory_contents import Contents, Holding, Structure, fault
-from compiler_service.compiler.graph_passes.memory.memory_regions import Mask, MemoryRegions, Region, SampledSizes
+from compiler_service.compiler.graph_passes.memory.memory_regions import (
+    Mask,
+    MemoryRegions,
+    SampledSizes,
+    StorageRegion,
+)
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement
 from compiler_service.compiler.graph_passes.memory.reads_in_place import reads_in_place
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute
@@ -83,7 +88,7 @@ class _Verifier:
     regions: MemoryRegions
     values: Mapping[str, Value]
     loops: Mapping[str, _Loop]
-    arena: Region
+    arena: StorageRegion
     ids: count[int] = field(default_factory=count)
 
     @classmethod
@@ -98,7 +103,10 @@ class _Verifier:
         loops = dict(_loops(graph, sizes, set(), sizes.all()))
         structure = Structure.of(graph)
         structure.constants.update(constants)
-        kernels, arena = {d.result: d for d in program.definitions}, Region(Storage.ARENA, 0, 0, memory.arena_size)
+        kernels, arena = (
+            {d.result: d for d in program.definitions},
+            StorageRegion(Storage.ARENA, 0, 0, memory.arena_size),
+        )
         regions = MemoryRegions(sizes, sizes.all())
         return cls(memory, program.buffers, structure, kernels, regions, values, loops, arena)
 
@@ -110,7 +118,7 @@ class _Verifier:
         slots = program.output_slots or [-1] * len(program.graph.outputs)
         for i, (value, slot) in enumerate(zip(program.graph.outputs, slots, strict=True)):
             place = (Storage.OUTPUT, i) if slot < 0 else (Storage.SLOT, slot)
-            self._need(state, value, Region(*place, 0, None), "the end of the run")
+            self._need(state, value, StorageRegion(*place, 0, None), "the end of the run")
 
     # -- steps
 
@@ -162,7 +170,7 @@ class _Verifier:
                 raise fault(f"{where} reads {value} in memory that it writes", ", ".join(step.nodes))
         self._write(state, result, region, where)
 
-    def _in_place(self, value: Value, own: Region, result: Value, region: Region) -> bool:
+    def _in_place(self, value: Value, own: StorageRegion, result: Value, region: StorageRegion) -> bool:
         """Whether the kernel of ``result`` reads each element of ``value`` where it writes, before it writes."""
         if self.structure.lie_apart(value, result):
             return True
@@ -220,7 +228,7 @@ class _Verifier:
                 after.current[final] = after.current[carried]
         return after
 
-    def _iteration(self, node: Node, step: Repeat, start: Contents, rows: Mapping[Value, Region]) -> Contents:
+    def _iteration(self, node: Node, step: Repeat, start: Contents, rows: Mapping[Value, StorageRegion]) -> Contents:
         (body,) = node.subgraphs
         before, outer = next(self.ids), list(start.current)
         end = self._steps(body, step.body, start.copy())
@@ -244,7 +252,7 @@ class _Verifier:
         outputs = node.outputs[len(body.inputs) :]
         return tuple(r for r, v in zip(results, outputs, strict=True) if v is not None)
 
-    def _row(self, value: Value, result: Value, step: Repeat, backward: bool) -> Region:
+    def _row(self, value: Value, result: Value, step: Repeat, backward: bool) -> StorageRegion:
         """Where this iteration's row of ``value`` belongs."""
         number = lift(step.limit) - 1 - Var(step.counter) if backward else Var(step.counter)
         home, size = self._home(value), product((*result.shape, result.dtype.itemsize))
@@ -258,13 +266,13 @@ class _Verifier:
     def _value(self, buffer: int) -> Value:
         return self.values[self.buffers[buffer].name]
 
-    def _region(self, buffer: int) -> Region:
+    def _region(self, buffer: int) -> StorageRegion:
         spec = self.buffers[buffer]
-        return Region(spec.storage, spec.index, spec.offset, spec.size)
+        return StorageRegion(spec.storage, spec.index, spec.offset, spec.size)
 
-    def _home(self, value: Value) -> Region:
+    def _home(self, value: Value) -> StorageRegion:
         place: Placement = self.memory.buffers[value]
-        return Region(place.storage, place.index, place.offset, place.size)
+        return StorageRegion(place.storage, place.index, place.offset, place.size)
 
     def _read(self, state: Contents, buffer: int, where: str) -> Value:
         value = self._value(buffer)
@@ -272,7 +280,7 @@ class _Verifier:
             self._need(state, value, self._region(buffer), where)
         return value
 
-    def _need(self, state: Contents, value: Value, region: Region, where: str) -> None:
+    def _need(self, state: Contents, value: Value, region: StorageRegion, where: str) -> None:
         found = state.missing(value, region, self.regions)
         if found is None:
             return
@@ -281,11 +289,11 @@ class _Verifier:
         why = "is not there" if culprit is None else f"was written over by {culprit}"
         raise fault(f"{where} needs {part}{value} in {region.storage} {region.index}, but it {why}", where)
 
-    def _copy(self, state: Contents, value: Value, region: Region) -> None:
+    def _copy(self, state: Contents, value: Value, region: StorageRegion) -> None:
         content = state.current.setdefault(value, next(self.ids))
         state.put(Holding(content, value, region), self.regions)
 
-    def _write(self, state: Contents, value: Value, region: Region, where: str) -> None:
+    def _write(self, state: Contents, value: Value, region: StorageRegion, where: str) -> None:
         if region.storage in (Storage.INPUT, Storage.WEIGHT):
             raise fault(f"{where} writes {value} to {region.storage} {region.index}", where)
         if not self.regions.counts(region):
@@ -294,7 +302,7 @@ class _Verifier:
             raise fault(f"{where} writes {value} behind the end of the arena", where)
         self._put(state, value, region)
 
-    def _put(self, state: Contents, value: Value, region: Region, hole: Region | None = None) -> None:
+    def _put(self, state: Contents, value: Value, region: StorageRegion, hole: StorageRegion | None = None) -> None:
         content = next(self.ids)
         state.current[value] = content
         state.put(Holding(content, value, region, hole), self.regions)

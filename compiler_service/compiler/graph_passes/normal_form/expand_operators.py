@@ -8,7 +8,7 @@ from typing import ClassVar
 from compiler_service.compiler.graph_passes.algebra.sequential import UNPOOLED
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
 from compiler_service.compiler.graph_passes.normal_form.expand_recurrent import recurrent_rules
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
 from shared_ir.graph.ir import Graph, walk_graphs
@@ -18,8 +18,8 @@ from shared_ir.graph.ir import Graph, walk_graphs
 class ExpandOperators(Pass):
     name: ClassVar[str] = "expand-operators"
     level: ClassVar[int] = 0
-    gives: ClassVar[Facts] = frozenset({Fact.OPERATORS_EXPANDED})
-    forbids: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST, Fact.GROUPED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.OPERATORS_EXPANDED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.CHANNELS_LAST, GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         rules = (*recurrent_rules(fresh_symbols(graph)), UNPOOLED)

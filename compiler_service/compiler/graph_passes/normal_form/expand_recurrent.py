@@ -13,7 +13,7 @@ import numpy as np
 from compiler_service.compiler.graph_passes.normal_form.recurrent_cells import Cell, CellWeights, activation_functions
 from compiler_service.compiler.graph_passes.rewriting.attributes import float_attribute, int_attribute
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import Var
@@ -24,7 +24,7 @@ from shared_ir.types import TensorType
 _DEFAULTS = {"LSTM": ("Sigmoid", "Tanh", "Tanh"), "GRU": ("Sigmoid", "Tanh"), "RNN": ("Tanh",)}
 
 
-def recurrent_rules(symbol: Callable[[str], Var]) -> tuple[Rule, ...]:
+def recurrent_rules(symbol: Callable[[str], Var]) -> tuple[RewriteRule, ...]:
     """The expansions; ``symbol`` is a source of new symbols."""
     return (rule("LSTM GRU RNN", lambda node, site: _Expansion(node, site, symbol).run()),)
 

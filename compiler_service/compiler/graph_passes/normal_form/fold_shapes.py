@@ -20,7 +20,7 @@ import numpy as np
 from compiler_service.compiler.graph_passes.analysis.known import FOLLOWED, known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known, dims_of
 from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.arrays import storage_dtype
@@ -37,9 +37,9 @@ DIMS = "ingot.Dims"
 class FoldShapes(Pass):
     name: ClassVar[str] = "fold-shapes"
     level: ClassVar[int] = 0
-    needs: ClassVar[Facts] = frozenset({Fact.LOOPS_LOWERED})
-    gives: ClassVar[Facts] = frozenset({Fact.SHAPES_FOLDED})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.LOOPS_LOWERED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.SHAPES_FOLDED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         return _fold(graph, {}, fresh_names(graph))

@@ -17,7 +17,7 @@ from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbol
 from compiler_service.compiler.graph_passes.analysis.values import Known
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType
@@ -34,8 +34,8 @@ _UNLIMITED = 2**63 - 1
 class LowerLoops(Pass):
     name: ClassVar[str] = "lower-loops"
     level: ClassVar[int] = 0
-    gives: ClassVar[Facts] = frozenset({Fact.LOOPS_LOWERED})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.LOOPS_LOWERED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         if not any(n.op in ("Loop", "Scan") for g in walk_graphs(graph) for n in g.nodes):

@@ -21,7 +21,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, is_channels_first
 from compiler_service.compiler.graph_passes.rewriting.operands import as_number, is_single, permutation
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 from shared_ir.expr.operations import DOT4_OF
@@ -272,6 +272,6 @@ def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple
     return site.node("Mul", as_number(site, data_scale), site.constant(np.asarray(shaped), "scale"))
 
 
-def dequantized_product_rules(kind: DType) -> tuple[Rule, ...]:
+def dequantized_product_rules(kind: DType) -> tuple[RewriteRule, ...]:
     """The table, for processors that multiply data of the type ``kind``."""
     return (rule("Conv MatMul Gemm", lambda node, site: _dequantized_product(node, site, kind)),)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import among, at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -37,9 +37,9 @@ class HalveWeights(Pass):
 
     name: ClassVar[str] = "halve-weights"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED, Fact.CONSTANTS_FOLDED})
-    gives: ClassVar[Facts] = frozenset({Fact.WEIGHTS_HALVED})
-    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.FLOATS_WIDENED, GraphFact.CONSTANTS_FOLDED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.WEIGHTS_HALVED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.GROUPED})
 
     dtypes: tuple[DType, ...] = field(default=HALVES, metadata=among(*HALVES))
     most_rows: int = field(default=FEW_ROWS, metadata=at_least(0))

@@ -21,7 +21,7 @@ from compiler_service.compiler.graph_passes.precision.byte_products import (
 )
 from compiler_service.compiler.graph_passes.rewriting.attributes import is_channels_first
 from compiler_service.compiler.graph_passes.rewriting.operands import as_number, is_single
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.graph.ir import Attribute, Node, Value
 
@@ -136,7 +136,7 @@ def _column(site: Site, value: Value, tail: Sequence[int]) -> Value:
     return site.reshape(value, (*value.shape, *tail)) if tail else value
 
 
-def integer_product_rules(dots: DType | None) -> tuple[Rule, ...]:
+def integer_product_rules(dots: DType | None) -> tuple[RewriteRule, ...]:
     """The table; ``dots``: products of such bytes are left to the target, which has instructions for them."""
     return (
         rule("MatMulInteger ConvInteger", lambda node, site: _integer(node, site, dots)),

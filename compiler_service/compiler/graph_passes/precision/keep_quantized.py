@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -34,8 +34,8 @@ class KeepQuantized(Pass):
 
     name: ClassVar[str] = "keep-quantized"
     level: ClassVar[int] = 3
-    needs: ClassVar[Facts] = frozenset({Fact.BYTES_MULTIPLIED})
-    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_DEQUANTIZED, Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.BYTES_MULTIPLIED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.WEIGHTS_DEQUANTIZED, GraphFact.GROUPED})
 
     most_rows: int = field(default=FEW_ROWS, metadata=at_least(0))
     least_elements: int = field(default=1 << 16, metadata=at_least(0))

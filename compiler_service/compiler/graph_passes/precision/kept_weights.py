@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from compiler_service.compiler.tensor_expr.operators.nibbles import CODES
 from shared_ir.graph.ir import Node, Value
@@ -124,7 +124,7 @@ def _centred(node: Node, site: Site) -> Replacement:
     )
 
 
-KEPT_WEIGHT_RULES: tuple[Rule, ...] = (
+KEPT_WEIGHT_RULES: tuple[RewriteRule, ...] = (
     rule("MatMul Gemm", _multiplied),
     rule(KEPT_QUANTIZED, _centred),
 )

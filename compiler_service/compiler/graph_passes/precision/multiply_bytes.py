@@ -7,7 +7,7 @@ from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.precision.byte_products import dequantized_product_rules
 from compiler_service.compiler.graph_passes.precision.integer_products import integer_product_rules
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import among
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
@@ -21,9 +21,9 @@ class MultiplyBytes(Pass):
 
     name: ClassVar[str] = "multiply-bytes"
     level: ClassVar[int] = 2
-    needs: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED})
-    gives: ClassVar[Facts] = frozenset({Fact.BYTES_MULTIPLIED})
-    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_DEQUANTIZED, Fact.CHANNELS_LAST, Fact.GROUPED})
+    needs: ClassVar[Facts] = frozenset({GraphFact.FLOATS_WIDENED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.BYTES_MULTIPLIED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.WEIGHTS_DEQUANTIZED, GraphFact.CHANNELS_LAST, GraphFact.GROUPED})
 
     data: DType = field(default=DType.UINT8, metadata=among(DType.UINT8, DType.INT8))
 

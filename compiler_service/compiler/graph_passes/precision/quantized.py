@@ -7,7 +7,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import with_constant
-from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, RewriteRule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.graph.ir import Node, Value
 
@@ -86,7 +86,7 @@ def _still_integral(node: Node, site: Site) -> Replacement:
     return site.write("Cast", (given.operands[0],), node.attributes, title=node.name)
 
 
-def quantized_rules(approximate: bool) -> tuple[Rule, ...]:
+def quantized_rules(approximate: bool) -> tuple[RewriteRule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
         rule("QuantizeLinear", _same_steps),  # Q(DQ(x)) -> x

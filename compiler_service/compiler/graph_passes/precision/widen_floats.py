@@ -11,7 +11,7 @@ import numpy as np
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
 from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import HALVES, DType
 from shared_ir.errors import IngotError
@@ -41,8 +41,8 @@ class WidenFloats(Pass):
 
     name: ClassVar[str] = "widen-floats"
     level: ClassVar[int] = 3
-    gives: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED})
-    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_HALVED, Fact.GROUPED})
+    gives: ClassVar[Facts] = frozenset({GraphFact.FLOATS_WIDENED})
+    forbids: ClassVar[Facts] = frozenset({GraphFact.WEIGHTS_HALVED, GraphFact.GROUPED})
 
     def run(self, graph: Graph) -> Graph:
         if not any(_mentions_narrow(n) for body in walk_graphs(graph) for n in body.nodes):

@@ -6,7 +6,7 @@ from __future__ import annotations
 import enum
 
 
-class Fact(enum.StrEnum):
+class GraphFact(enum.StrEnum):
     """True of a graph from the pass that gives it onwards."""
 
     OPERATORS_EXPANDED = "operators-expanded"  # recurrent operators are graphs of others
@@ -26,4 +26,4 @@ class Fact(enum.StrEnum):
     ROWS_PADDED = "rows-padded"  # every stride is settled
 
 
-Facts = frozenset[Fact]
+Facts = frozenset[GraphFact]

@@ -14,9 +14,10 @@ from typing import ClassVar, Protocol
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.facts import Facts, GraphFact
 from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
 from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
+from compiler_service.compiler.pass_order import check_order
 from compiler_service.compiler.reproducer import pass_fault
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, walk_graphs
@@ -91,21 +92,14 @@ class Pipeline:
     """Passes in the order in which they run.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, one comes before another that gives what it needs, or behind one that gives what it forbids.
-            What nobody gives is no matter: the graph may come so.
+        IngotError: INVALID_ARGUMENT, the order is not what the passes declare; see
+            :func:`~compiler_service.compiler.pass_order.check_order`.
     """
 
     passes: tuple[Pass, ...]
 
     def __post_init__(self) -> None:
-        later: dict[Fact, Pass] = {f: item for item in reversed(self.passes) for f in item.given()}
-        given: dict[Fact, Pass] = {}
-        for item in self.passes:
-            for fact in sorted(item.needs & (later.keys() - given.keys())):
-                raise _misplaced(item, "needs", fact, later[fact], "behind")
-            for fact in sorted(item.forbids & given.keys()):
-                raise _misplaced(item, "must not find", fact, given[fact], "before")
-            given.update((f, item) for f in item.given() - given.keys())
+        check_order(self.passes)
 
     def __str__(self) -> str:
         return ",".join(map(str, self.passes))
@@ -143,10 +137,10 @@ class Pipeline:
         if not any(node.op == GROUP_OP for g in walk_graphs(graph) for node in g.nodes):
             return
         for item in self.passes:
-            if context.enables(item) and Fact.GROUPED in item.forbids:
+            if context.enables(item) and GraphFact.GROUPED in item.forbids:
                 raise IngotError(
                     ErrorCode.INVALID_ARGUMENT,
-                    f"pass {item.name!r} must not find {Fact.GROUPED!s}, and operators of the graph are in groups already",
+                    f"pass {item.name!r} must not find {GraphFact.GROUPED!s}, and operators of the graph are in groups already",
                     field="passes",
                     expected="a graph from before fusion",
                     received=f"one with {GROUP_OP}",
@@ -177,21 +171,6 @@ class Pipeline:
                 received=needed[0],
                 remedy="Leave it in.",
             )
-
-
-def _misplaced(item: Pass, verb: str, fact: Fact, giver: Pass, place: str) -> IngotError:
-    remedy = f"Put {item.name} {place} {giver.name}, or leave one of them out."
-    if item is giver or item.name == giver.name:
-        remedy = f"Run {item.name} once."
-    where = "comes before" if place == "behind" else "comes behind"
-    return IngotError(
-        ErrorCode.INVALID_ARGUMENT,
-        f"pass {item.name!r} {verb} {fact!s} and {where} pass {giver.name!r}, which gives it",
-        field="passes",
-        expected=f"{item.name} {place} {giver.name}",
-        received=f"{item.name} {where.removeprefix('comes ')} {giver.name}",
-        remedy=remedy,
-    )
 
 
 def _run(item: Pass, graph: Graph, done: list[str]) -> Graph:

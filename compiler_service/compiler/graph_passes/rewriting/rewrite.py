@@ -91,25 +91,25 @@ def _is_repeated(array: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True)
-class Rule:
+class RewriteRule:
     """``ops`` that the rule looks at, and what it does with one."""
 
     ops: tuple[str, ...]
     apply: Callable[[Node, Site], Replacement]
 
 
-def rule(ops: str, apply: Callable[[Node, Site], Replacement]) -> Rule:
+def rule(ops: str, apply: Callable[[Node, Site], Replacement]) -> RewriteRule:
     """A row of a rule table; ``ops`` are separated by spaces."""
-    return Rule(tuple(ops.split()), apply)
+    return RewriteRule(tuple(ops.split()), apply)
 
 
-def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
+def rewrite(graph: Graph, rules: Sequence[RewriteRule]) -> Graph:
     """``graph`` and its nested graphs with ``rules`` applied until none does.
 
     Raises:
         IngotError: COMPILER_FAULT when the rules do not come to rest.
     """
-    table: dict[str, list[Rule]] = {}
+    table: dict[str, list[RewriteRule]] = {}
     for item in rules:
         for op in item.ops:
             table.setdefault(op, []).append(item)
@@ -134,7 +134,7 @@ class _Sweep:
 
     graph: Graph
     outer: Constants
-    table: dict[str, list[Rule]]
+    table: dict[str, list[RewriteRule]]
     fresh: Callable[[str], str]
     unrounded: dict[Value, np.ndarray]
     mapping: dict[Value, Value] = field(default_factory=dict)
@@ -197,7 +197,7 @@ class _Sweep:
         return nodes
 
 
-def _check_types(item: Rule, node: Node, values: tuple[Value | None, ...]) -> None:
+def _check_types(item: RewriteRule, node: Node, values: tuple[Value | None, ...]) -> None:
     """A rule that answers something of another type is at fault: what reads the value would compute nonsense."""
     for old, new in zip(node.outputs, values, strict=False):
         if old is not None and new is not None and not (old.type.may_be(new.type) and _keeps_joints(old, new)):

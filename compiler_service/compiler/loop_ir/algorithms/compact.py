@@ -11,10 +11,10 @@ from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Let,
-    Scope,
     Statement,
     Store,
 )
@@ -41,7 +41,7 @@ class CompactCell:
 
 def with_cell(name: str, initial: Expr, body: Callable[[CompactCell], Statement]) -> Statement:
     """``body`` over a new variable that begins as ``initial``."""
-    cell = CompactCell(Buffer(name, initial.dtype, (1,), Scope.STACK))
+    cell = CompactCell(Buffer(name, initial.dtype, (1,), BufferScope.STACK))
     return Allocate(cell.buffer, Block((cell.set(initial), body(cell))))
 
 

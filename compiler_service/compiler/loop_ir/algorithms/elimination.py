@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, let, load, loop, unravel, with_cell
-from compiler_service.compiler.loop_ir.ir import Allocate, Block, Buffer, If, Scope, Statement, Store
+from compiler_service.compiler.loop_ir.ir import Allocate, Block, Buffer, BufferScope, If, Statement, Store
 from compiler_service.compiler.tensor_expr.scalar import absolute
 from shared_ir.expr import Expr, Unary, UnaryOp, Var, cast, lift, logical_and, logical_or, not_equal
 from shared_ir.expr.dim import Dim, as_dim, product
@@ -13,7 +13,7 @@ def determinant(x: Buffer, out: Buffer, task: Var) -> tuple[Dim, Statement]:
     """The determinant of each of the matrices ``x`` [..., n, n], n static: the product of the pivots, negated for each exchange."""
     size = x.shape[-1]
     index = unravel(task, out.shape)
-    work = Buffer("work", x.dtype.arithmetic, (size, size), Scope.SCRATCH)
+    work = Buffer("work", x.dtype.arithmetic, (size, size), BufferScope.SCRATCH)
 
     def copied(i: Var) -> Statement:
         return loop("j", size, lambda j: Store(work, (i, j), cast(load(x, *index, i, j), work.dtype)))

@@ -15,7 +15,7 @@ from compiler_service.compiler.loop_ir.algorithms.compact import (
     with_cell,
 )
 from compiler_service.compiler.loop_ir.algorithms.sorting import MergeSort, precedes
-from compiler_service.compiler.loop_ir.ir import Allocate, Block, Buffer, If, Scope, Statement, Store
+from compiler_service.compiler.loop_ir.ir import Allocate, Block, Buffer, BufferScope, If, Statement, Store
 from compiler_service.compiler.tensor_expr.scalar import logical_not
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -151,9 +151,9 @@ _Written = Callable[[Callable[[Expr], Expr]], Statement]
 
 def _inserted(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, written: _Written) -> Statement:
     room = -(-count // LANES) * LANES
-    values, moved = (Buffer(n, x.dtype, (s,), Scope.STACK) for n, s in (("values", room + 1), ("moved", room)))
+    values, moved = (Buffer(n, x.dtype, (s,), BufferScope.STACK) for n, s in (("values", room + 1), ("moved", room)))
     positions, carried = (
-        Buffer(n, DType.INT64, (s,), Scope.STACK) for n, s in (("positions", room + 1), ("carried", room))
+        Buffer(n, DType.INT64, (s,), BufferScope.STACK) for n, s in (("positions", room + 1), ("carried", room))
     )
     start = loop(
         "r", room + 1, lambda r: Block((Store(values, (r,), load(x, *row, 0)), Store(positions, (r,), lift(0))))
@@ -241,7 +241,7 @@ class _Threshold:
         """``body`` of the number of elements for which ``holds``."""
         size = lift(self.x.shape[-1])
         blocks = size // LANES
-        sums = Buffer("sums", DType.INT32, (LANES,), Scope.STACK)
+        sums = Buffer("sums", DType.INT32, (LANES,), BufferScope.STACK)
 
         def count(b: Var) -> Statement:
             return lanes(lambda lane: Store(sums, (lane,), load(sums, lane) + _one_where(holds(b * LANES + lane))))
@@ -269,7 +269,7 @@ class _Threshold:
 
 def _reaching(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, written: _Written) -> Statement:
     threshold = _Threshold(x, row, count, largest)
-    order = Buffer("order", DType.INT64, (2, count), Scope.STACK)
+    order = Buffer("order", DType.INT64, (2, count), BufferScope.STACK)
     least, greatest = threshold.range()
 
     def collected(value: Expr, taken: CompactCell) -> Statement:

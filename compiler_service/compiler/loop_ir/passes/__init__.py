@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.loop_ir.passes.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.passes.flatten import flatten
@@ -14,49 +12,52 @@ from compiler_service.compiler.loop_ir.passes.skip import skip
 from compiler_service.compiler.loop_ir.passes.start import start
 from compiler_service.compiler.loop_ir.passes.unroll import unroll
 from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
-from compiler_service.compiler.loop_ir.text import print_function
-from compiler_service.compiler.loop_ir.verify import verify
-from compiler_service.compiler.reproducer import pass_fault
-from shared_ir.errors import IngotError
+from compiler_service.compiler.loop_ir.pipeline import FLAT_CODE, LoopFact, LoopListener, LoopPass, LoopPipeline
 
-LoopPass = Callable[[Function], Function]
-Listener = Callable[[str, Function], None]
-"""Called with the name of a pass and its result: verify, time, dump."""
+_CONDITIONS_GONE = frozenset({LoopFact.VECTORIZED, LoopFact.FLAT, LoopFact.UNROLLED, LoopFact.CHECKPOINTED})
+"""Behind these a condition on a loop is a mask, or stands in a hundred copies of the body."""
 
-LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
-    ("skip", skip),
-    ("partition", partition),
-    ("vectorize", vectorize),
-    ("flatten", flatten),
-    ("simplify", simplify),
-    ("unroll", unroll),
-    ("shuffle", shuffle),
-    ("start", start),
-    ("checkpoints", with_checkpoints),
+LOOP_PASSES: tuple[LoopPass, ...] = (
+    LoopPass(
+        "skip",
+        skip,
+        gives=frozenset({LoopFact.STEPS_SKIPPED}),
+        forbids=_CONDITIONS_GONE | {LoopFact.LOOPS_CUT},  # a loop is cut where the steps to skip begin and end
+    ),
+    LoopPass(
+        "partition",
+        partition,
+        needs=frozenset({LoopFact.STEPS_SKIPPED}),
+        gives=frozenset({LoopFact.LOOPS_CUT}),
+        forbids=_CONDITIONS_GONE,  # it leaves short loops to be unrolled
+    ),
+    LoopPass(
+        "vectorize",
+        vectorize,
+        gives=frozenset({LoopFact.VECTORIZED}),
+        forbids=frozenset({LoopFact.FLAT, LoopFact.UNROLLED, LoopFact.CHECKPOINTED}),  # lanes lie along an axis
+    ),
+    LoopPass(
+        "flatten",
+        flatten,
+        needs=frozenset({LoopFact.VECTORIZED}),
+        gives=frozenset({LoopFact.FLAT}),
+        forbids=frozenset({LoopFact.UNROLLED, LoopFact.CHECKPOINTED}),  # one index is worked on instead of its copies
+    ),
+    LoopPass("simplify", simplify, gives=frozenset({LoopFact.SIMPLIFIED})),
+    LoopPass(
+        "unroll",
+        unroll,
+        needs=frozenset({LoopFact.FLAT, LoopFact.SIMPLIFIED}),
+        gives=frozenset({LoopFact.UNROLLED}),
+        forbids=frozenset({LoopFact.CHECKPOINTED}),
+    ),
+    LoopPass("shuffle", shuffle, needs=FLAT_CODE | {LoopFact.SIMPLIFIED}, forbids=frozenset({LoopFact.CHECKPOINTED})),
+    LoopPass("start", start, needs=FLAT_CODE | {LoopFact.SIMPLIFIED}, forbids=frozenset({LoopFact.CHECKPOINTED})),
+    LoopPass("checkpoints", with_checkpoints, needs=FLAT_CODE, gives=frozenset({LoopFact.CHECKPOINTED})),
 )
 
 
-def run(function: Function, listener: Listener | None = None, *, verifies: bool = False) -> Function:
-    """Every pass in order; with ``verifies``, what comes in and what goes out is checked.
-
-    Raises:
-        IngotError: COMPILER_FAULT, the program has no flat vector form, or is not well formed, or a pass broke.
-    """
-    if verifies:
-        verify(function)
-    for name, loop_pass in LOOP_PASSES:
-        function = _apply(name, loop_pass, function)
-        if listener is not None:
-            listener(name, function)
-    if verifies:
-        verify(function, flat=True)
-    return function
-
-
-def _apply(name: str, loop_pass: LoopPass, function: Function) -> Function:
-    try:
-        return loop_pass(function)
-    except (IngotError, MemoryError):
-        raise
-    except Exception as error:
-        raise pass_fault(name, name, [], print_function(function), error) from error
+def run(function: Function, listener: LoopListener | None = None, *, verifies: bool = False) -> Function:
+    """Every pass in order; see :meth:`~compiler_service.compiler.loop_ir.pipeline.LoopPipeline.run`."""
+    return LoopPipeline(LOOP_PASSES).run(function, listener, verifies=verifies)

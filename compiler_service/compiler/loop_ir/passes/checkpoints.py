@@ -40,19 +40,19 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, equal, lift, walk
 from shared_ir.expr.simplify import Interval, Simplifier
 
-_MUCH = 2048
+_OPERATIONS_PER_LOOK = 2048
 """Operations beside which a look, two instructions and a branch, takes no time."""
 
-_LONG = 10_000_000
+_LONG_OPERATIONS = 10_000_000
 """Operations after which somebody may wait for an end: some milliseconds."""
 
-_TASKS = 64
+_TASKS_PER_LOOK = 64
 """Tasks between which the runtime does not look."""
 
-_ENDLESS = 100_000_000
+_MOST_OPERATIONS_WITHOUT_LOOK = 100_000_000
 """Operations that may not go by without a look, however short the rounds that they are done in."""
 
-_ROUNDS = 1024
+_ROUNDS_PER_LOOK = 1024
 """Rounds between two looks of a loop whose rounds are short."""
 
 
@@ -61,7 +61,7 @@ def with_checkpoints(function: Function) -> Function:
     looks = _Looks(tuple(found for buffer in function.buffers for d in buffer.shape for found in _products(lift(d))))
     looks.learn(function.task, lift(function.tasks))
     work = looks.statement(function.body)
-    is_long = bool(work.sizes) or work.operations * _TASKS >= _LONG
+    is_long = bool(work.sizes) or work.operations * _TASKS_PER_LOOK >= _LONG_OPERATIONS
     body = _looking(work.statement) if is_long else work.statement
     return function if body is function.body else replace(function, body=body)
 
@@ -117,12 +117,14 @@ class _Looks:
         sizes = round_.sizes + own
         operations = round_.operations * (1 if own else rounds)
         body = round_.statement
-        ends = bool(sizes) and operations <= 2 * _MUCH and any(sizes <= memory for memory in self.memory)
-        if sizes or operations >= _LONG:
-            if round_.operations >= _MUCH or (round_.sizes and not ends):
+        ends = bool(sizes) and operations <= 2 * _OPERATIONS_PER_LOOK and any(sizes <= memory for memory in self.memory)
+        if sizes or operations >= _LONG_OPERATIONS:
+            if round_.operations >= _OPERATIONS_PER_LOOK or (round_.sizes and not ends):
                 body = _looking(body)
-            elif not ends and (sizes or operations >= _ENDLESS):
-                body = _looking(body, equal(Binary(BinaryOp.FLOOR_MOD, loop.var, Const(_ROUNDS)), _ROUNDS - 1))
+            elif not ends and (sizes or operations >= _MOST_OPERATIONS_WITHOUT_LOOK):
+                body = _looking(
+                    body, equal(Binary(BinaryOp.FLOOR_MOD, loop.var, Const(_ROUNDS_PER_LOOK)), _ROUNDS_PER_LOOK - 1)
+                )
         return _Work(with_substatements(loop, (body,)), operations, sizes)
 
     def sizes(self, extent: Expr) -> Sizes:

@@ -19,9 +19,9 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     Function,
     Ramp,
-    Scope,
     Statement,
     Store,
     expressions_of,
@@ -81,16 +81,18 @@ class _Straight:
 
     def _step(self, statement: Statement) -> Statement:
         if not isinstance(statement, Store):
-            touched = _touched(statement)
-            self.pending = [p for p in self.pending if p.place.buffer not in touched]
+            if self.pending:
+                touched = _touched(statement)
+                self.pending = [p for p in self.pending if p.place.buffer not in touched]
             return _statement(statement)
-        operand = self._first_operand(statement)
-        used: list[Store | BufferLoad] = [statement, *_loads(statement)]
-        self.pending = [p for p in self.pending if all(_apart(p.place, place) for place in used)]
+        operand = self._first_operand(statement) if self.pending else None
+        if self.pending:
+            used: list[Store | BufferLoad] = [statement, *_loads(statement)]
+            self.pending = [p for p in self.pending if all(_apart(p.place, place) for place in used)]
         if operand is not None:
             return Store(statement.buffer, statement.indices, operand)
         number = statement.value.x if isinstance(statement.value, Broadcast) else statement.value
-        if isinstance(number, Const) and statement.mask is None and statement.buffer.scope is Scope.STACK:
+        if isinstance(number, Const) and statement.mask is None and statement.buffer.scope is BufferScope.STACK:
             self.pending.append(_Identity(statement, number, len(self.done)))
         return statement
 

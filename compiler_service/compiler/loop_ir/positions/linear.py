@@ -45,7 +45,7 @@ def rows_of(fact: Binary) -> tuple[Expr, ...]:
     return ()
 
 
-class Known:
+class KnownFacts:
     """What holds at a place.
 
     Args:

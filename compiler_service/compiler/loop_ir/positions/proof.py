@@ -39,8 +39,8 @@ from compiler_service.compiler.loop_ir.positions.bounds import (
     shortest,
 )
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
-from compiler_service.compiler.loop_ir.positions.linear import Known, is_sum, rows_of
-from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
+from compiler_service.compiler.loop_ir.positions.linear import KnownFacts, is_sum, rows_of
+from compiler_service.compiler.loop_ir.positions.scope import ConditionScope, Places, known_within
 from compiler_service.compiler.loop_ir.text import expression_text, statement_head
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -102,20 +102,20 @@ class _Proof:
     where: Statement = field(default_factory=lambda: Block(()))
     required: set[tuple[Dim, Dim]] = field(default_factory=set)
     kept: dict[Buffer, Bounds] = field(default_factory=dict)
-    _bounds: dict[tuple[Expr, Scope | None], Bounds] = field(default_factory=dict)
-    _seen: set[tuple[Expr, Scope | None]] = field(default_factory=set)
-    _within: dict[tuple[Scope | None, Expr, bool], Scope | None] = field(default_factory=dict)
-    _choices: dict[Scope | None, int] = field(default_factory=dict)
+    _bounds: dict[tuple[Expr, ConditionScope | None], Bounds] = field(default_factory=dict)
+    _seen: set[tuple[Expr, ConditionScope | None]] = field(default_factory=set)
+    _within: dict[tuple[ConditionScope | None, Expr, bool], ConditionScope | None] = field(default_factory=dict)
+    _choices: dict[ConditionScope | None, int] = field(default_factory=dict)
 
     @cached_property
-    def places(self) -> tuple[tuple[Statement, Scope | None], ...]:
+    def places(self) -> tuple[tuple[Statement, ConditionScope | None], ...]:
         task = self.function.task
-        start = Scope(task < lift(self.function.tasks), Scope(task >= 0, None))
+        start = ConditionScope(task < lift(self.function.tasks), ConditionScope(task >= 0, None))
         return tuple(Places().of(self.function.body, start))
 
     # -- what is accessed, under which conditions
 
-    def statement(self, statement: Statement, scope: Scope | None) -> None:
+    def statement(self, statement: Statement, scope: ConditionScope | None) -> None:
         self.where = statement
         for expr in expressions_of(statement):
             self.expression(expr, scope)
@@ -123,7 +123,7 @@ class _Proof:
             held = scope if statement.mask is None else known_within(scope, statement.mask)
             self.access(statement.buffer, statement.indices, held)
 
-    def expression(self, expr: Expr, scope: Scope | None) -> None:
+    def expression(self, expr: Expr, scope: ConditionScope | None) -> None:
         if not self.data.reads(expr) or self.is_seen(expr, scope):
             return
         self._seen.add((expr, scope))
@@ -137,13 +137,13 @@ class _Proof:
         for child in expr.children():
             self.expression(child, scope)
 
-    def is_seen(self, expr: Expr, scope: Scope | None) -> bool:
+    def is_seen(self, expr: Expr, scope: ConditionScope | None) -> bool:
         """Whether the accesses of ``expr`` were looked at here, or where less is known: a position may be made of choices between
         what others are made of, which are as many as there are ways through all of them."""
         outer = () if scope is None else (outer for _, outer in scope.facts())
         return (expr, scope) in self._seen or any((expr, less) in self._seen for less in outer)
 
-    def within(self, scope: Scope | None, cond: Expr, *, holds: bool = True) -> Scope | None:
+    def within(self, scope: ConditionScope | None, cond: Expr, *, holds: bool = True) -> ConditionScope | None:
         """``scope`` and what a choice by ``cond`` says, unless it lies within many others."""
         key = (scope, cond, holds)
         if key not in self._within:
@@ -154,7 +154,7 @@ class _Proof:
             self._within[key] = found
         return self._within[key]
 
-    def access(self, buffer: Buffer, indices: tuple[Expr, ...], scope: Scope | None) -> None:
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], scope: ConditionScope | None) -> None:
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             if self.data.decides(index) and not self.is_inside(index, lift(extent), scope):
                 raise IngotError(
@@ -166,7 +166,7 @@ class _Proof:
                     received="no such proof",
                 )
 
-    def is_inside(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
+    def is_inside(self, index: Expr, extent: Expr, scope: ConditionScope | None) -> bool:
         if isinstance(index, Select):  # each by its own bounds: those of both are many, and not all are looked at
             chosen, left = self.within(scope, index.cond), self.within(scope, index.cond, holds=False)
             return self.is_inside(index.then, extent, chosen) and self.is_inside(index.otherwise, extent, left)
@@ -187,7 +187,7 @@ class _Proof:
         self.required |= {(as_dim(extent), as_dim(other)) for other in others[:1]}
         return bool(others)
 
-    def is_inside_by_sums(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
+    def is_inside_by_sums(self, index: Expr, extent: Expr, scope: ConditionScope | None) -> bool:
         """Whether ``index`` is inside by all that is known here at once, as the tail of a block is that the run's size leaves."""
         if not self.is_exact(index, scope):
             return False
@@ -195,10 +195,10 @@ class _Proof:
         for part in filter(self.is_opaque, walk(index)):
             bounds = self.bounds(part, scope)
             rows += [*(part - low for low in bounds.least), *(high - part for high in bounds.most)]
-        known = Known(rows, self.simplifier)
+        known = KnownFacts(rows, self.simplifier)
         return known.proves(index) and known.proves(extent - 1 - index)
 
-    def rows(self, fact: Expr, scope: Scope | None) -> tuple[Expr, ...]:
+    def rows(self, fact: Expr, scope: ConditionScope | None) -> tuple[Expr, ...]:
         """What is at least 0 where ``fact`` holds."""
         assert isinstance(fact, Binary)
         is_known = fact.lhs.dtype is DType.INT64 and all(self.is_exact(side, scope) for side in fact.children())
@@ -208,7 +208,7 @@ class _Proof:
         """Whether an element decides ``expr`` in another way than as a part of a sum."""
         return self.data.decides(expr) and expr.dtype is DType.INT64 and not is_sum(expr)
 
-    def is_exact(self, expr: Expr, scope: Scope | None) -> bool:
+    def is_exact(self, expr: Expr, scope: ConditionScope | None) -> bool:
         """Whether no sum in ``expr`` wraps."""
         if not (isinstance(expr, Binary) and self.data.decides(expr)):
             return True
@@ -230,7 +230,7 @@ class _Proof:
         natural = any(self.is_natural(low) for low in bounds.least)
         return natural and any(self.is_natural(last - high) for high in bounds.most)
 
-    def is_positive(self, extent: Expr, scope: Scope | None) -> bool:
+    def is_positive(self, extent: Expr, scope: ConditionScope | None) -> bool:
         """Whether ``extent`` was tested to be at least 1, or something within a range of it, or of a product with it, exists here."""
         if any(self.is_natural(low - 1) for low in self.told(extent, scope).least):
             return True
@@ -260,7 +260,7 @@ class _Proof:
 
     def learn(self) -> None:
         """The bounds of buffers that the function writes, which all of its stores keep."""
-        stores: dict[Buffer, list[tuple[Expr, Scope | None]]] = {}
+        stores: dict[Buffer, list[tuple[Expr, ConditionScope | None]]] = {}
         for statement, scope in self.places:
             if isinstance(statement, Store) and statement.buffer.dtype.is_integer:
                 stores.setdefault(statement.buffer, []).append((statement.value, scope))
@@ -281,7 +281,7 @@ class _Proof:
             self.assume({**self.kept, buffer: Bounds(least, most)})
 
     def held(
-        self, buffer: Buffer, stores: Sequence[tuple[Expr, Scope | None]], ends: Sequence[Expr], *, upper: bool
+        self, buffer: Buffer, stores: Sequence[tuple[Expr, ConditionScope | None]], ends: Sequence[Expr], *, upper: bool
     ) -> tuple[Expr, ...]:
         """Those of ``ends`` that no store of ``buffer`` passes as long as no element has."""
         begun, holding = self.kept, []
@@ -300,7 +300,7 @@ class _Proof:
         self.kept = kept
         self._bounds.clear()
 
-    def is_kept_natural(self, buffer: Buffer, stores: Sequence[tuple[Expr, Scope | None]]) -> bool:
+    def is_kept_natural(self, buffer: Buffer, stores: Sequence[tuple[Expr, ConditionScope | None]]) -> bool:
         """Whether no store makes an element of ``buffer`` negative. Adding 1 to one that began as a size does not wrap: no run takes so
         many steps."""
         others = [(value, scope) for value, scope in stores if not _counts(value, buffer)]
@@ -315,7 +315,7 @@ class _Proof:
 
     # -- bounds
 
-    def bounds(self, expr: Expr, scope: Scope | None) -> Bounds:
+    def bounds(self, expr: Expr, scope: ConditionScope | None) -> Bounds:
         """What is known of an expression of integers, as int64."""
         found = self._bounds.get((expr, scope))
         if found is None:
@@ -326,7 +326,7 @@ class _Proof:
             self._bounds[expr, scope] = found
         return found
 
-    def told(self, expr: Expr, scope: Scope | None) -> Bounds:
+    def told(self, expr: Expr, scope: ConditionScope | None) -> Bounds:
         """What the conditions say of ``expr`` itself."""
         least: list[Expr] = []
         most: list[Expr] = []
@@ -339,7 +339,7 @@ class _Proof:
                 least += [m + 1 if op is BinaryOp.GT else m for m in known.least]
         return Bounds(tuple(least), tuple(most))
 
-    def own(self, expr: Expr, scope: Scope | None) -> Bounds:
+    def own(self, expr: Expr, scope: ConditionScope | None) -> Bounds:
         """What follows from the operation of ``expr``."""
         match expr:
             case BufferLoad(buffer=buffer):

@@ -30,19 +30,19 @@ from shared_ir.expr import (
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Scope:
+class ConditionScope:
     """A condition that holds here, and those that held before."""
 
     fact: Expr
-    outer: Scope | None
+    outer: ConditionScope | None
 
-    def facts(self) -> Iterator[tuple[Expr, Scope | None]]:
-        scope: Scope | None = self
+    def facts(self) -> Iterator[tuple[Expr, ConditionScope | None]]:
+        scope: ConditionScope | None = self
         while scope is not None:
             yield scope.fact, scope.outer
             scope = scope.outer
 
-    def comparisons(self, expr: Expr) -> Iterator[tuple[BinaryOp, Expr, Scope | None]]:
+    def comparisons(self, expr: Expr) -> Iterator[tuple[BinaryOp, Expr, ConditionScope | None]]:
         """Each ``(op, other)`` for which ``expr op other`` holds, and what held before that."""
         for fact, outer in self.facts():
             assert isinstance(fact, Binary)
@@ -52,7 +52,7 @@ class Scope:
                 yield _MIRRORED[fact.op], fact.lhs, outer
 
 
-def known_within(scope: Scope | None, cond: Expr, *, holds: bool = True) -> Scope | None:
+def known_within(scope: ConditionScope | None, cond: Expr, *, holds: bool = True) -> ConditionScope | None:
     """``scope`` and what is known where ``cond`` holds, or where it does not."""
     match cond:
         case Unary(op=UnaryOp.NOT, x=x):
@@ -60,7 +60,7 @@ def known_within(scope: Scope | None, cond: Expr, *, holds: bool = True) -> Scop
         case Binary(op=op, lhs=lhs, rhs=rhs) if op is (BinaryOp.AND if holds else BinaryOp.OR):
             return known_within(known_within(scope, lhs, holds=holds), rhs, holds=holds)
         case Binary(op=op, lhs=lhs, rhs=rhs) if lhs.dtype is DType.INT64 and op in _NEGATED:
-            return Scope(cond if holds else Binary(_NEGATED[op], lhs, rhs), scope)
+            return ConditionScope(cond if holds else Binary(_NEGATED[op], lhs, rhs), scope)
     return scope
 
 
@@ -89,7 +89,9 @@ class Places:
 
     _written: dict[Statement, frozenset[Buffer]] = field(default_factory=dict)
 
-    def of(self, statement: Statement, scope: Scope | None) -> Iterator[tuple[Statement, Scope | None]]:
+    def of(
+        self, statement: Statement, scope: ConditionScope | None
+    ) -> Iterator[tuple[Statement, ConditionScope | None]]:
         if not isinstance(statement, Block):
             yield statement, scope
         match statement:
@@ -99,7 +101,7 @@ class Places:
                     scope = _without(scope, self.written(inner))
             case For(var=var, extent=extent, body=body):
                 before = _without(scope, self.written(body))
-                within = Scope(var < extent, Scope(var >= 0, before))
+                within = ConditionScope(var < extent, ConditionScope(var >= 0, before))
                 yield from self.of(body, _without(within, self.written(body)))
             case Let(var=var, value=value, body=body):
                 yield from self.of(body, known_within(scope, equal(var, value)))
@@ -119,11 +121,11 @@ class Places:
         return found
 
 
-def _without(scope: Scope | None, written: frozenset[Buffer]) -> Scope | None:
+def _without(scope: ConditionScope | None, written: frozenset[Buffer]) -> ConditionScope | None:
     """``scope`` but for what it says of elements of ``written``."""
     if scope is None or not written:
         return scope
     outer = _without(scope.outer, written)
     if any(isinstance(e, BufferLoad) and e.buffer in written for e in walk(scope.fact)):
         return outer
-    return scope if outer is scope.outer else Scope(scope.fact, outer)
+    return scope if outer is scope.outer else ConditionScope(scope.fact, outer)

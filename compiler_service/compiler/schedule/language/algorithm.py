@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
@@ -56,7 +56,7 @@ class AlgorithmStep(ABC):
     weight: str
 
     @abstractmethod
-    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
+    def replaced(self, state: ScheduleState, stage: KernelStage, weight: Tensor) -> ScheduleState:
         """``state`` with the stages of the algorithm.
 
         Raises:
@@ -82,7 +82,7 @@ class NestStep(ABC):
 
     @abstractmethod
     def function(
-        self, name: str, state: State, arguments: Sequence[Tensor], symbols: Sequence[str], target: Target
+        self, name: str, state: ScheduleState, arguments: Sequence[Tensor], symbols: Sequence[str], target: Target
     ) -> Function:
         """The loop program.
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import reduce
 from typing import TypeAlias
 
-from compiler_service.compiler.loop_ir.ir import Scope
+from compiler_service.compiler.loop_ir.ir import BufferScope
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, NestStep
 from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.recomputing import recomputed
@@ -22,8 +22,8 @@ from compiler_service.compiler.schedule.language.state import (
     Further,
     KernelStage,
     LoopKind,
+    ScheduleState,
     StageLoop,
-    State,
     misfit,
     stage_names,
 )
@@ -41,7 +41,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Pack,
     Parallel,
     Peel,
-    Prefetch,
+    PrefetchTile,
     Recompute,
     Reorder,
     SkipPadding,
@@ -65,13 +65,13 @@ from shared_ir.expr.simplify import Simplifier
 _Mark: TypeAlias = Unroll | Vectorize | Guard | Overlap | Peel | Stagger
 
 
-def initial_state(output: Tensor) -> State:
+def initial_state(output: Tensor) -> ScheduleState:
     """Every stage with one serial loop per axis; nothing is placed yet."""
     stages = {name: stage_of_tensor(t, name) for t, name in stage_names(output).items() if isinstance(t.op, Compute)}
-    return State(stages, {}, {}, {}, strides=output.strides)
+    return ScheduleState(stages, {}, {}, {}, strides=output.strides)
 
 
-def apply_schedule(output: Tensor, schedule: Schedule) -> State:
+def apply_schedule(output: Tensor, schedule: Schedule) -> ScheduleState:
     """The state after all steps.
 
     Raises:
@@ -85,7 +85,7 @@ def apply_schedule(output: Tensor, schedule: Schedule) -> State:
     return state
 
 
-def _check_place(state: State, stage: KernelStage) -> None:
+def _check_place(state: ScheduleState, stage: KernelStage) -> None:
     if stage.attach is None or stage.attach[1] == ROOT:
         return
     consumer = state.stage(stage.attach[0])
@@ -96,7 +96,7 @@ def _check_place(state: State, stage: KernelStage) -> None:
         )
 
 
-def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:
+def _apply(state: ScheduleState, step: Step, placeholders: Mapping[str, Tensor]) -> ScheduleState:
     match step:
         case Split() | Reorder() | Fuse() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
             return state.with_stage(_with_loops(state, step))
@@ -104,14 +104,16 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return _with_stages(state, step)
         case NestStep():
             return state  # what it does, it does when the kernel is lowered
-        case CacheRead() | Pack() | Prefetch() | FetchNext():
+        case CacheRead() | Pack() | PrefetchTile() | FetchNext():
             argument = _placeholder(placeholders, step.tensor)
             return _apply_to_argument(state, step, state.transformed.get(argument, argument))
         case AlgorithmStep():
             return step.replaced(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
 
 
-def _with_stages(state: State, step: Inline | CacheWrite | Alias | ComputeAt | Recompute | SkipPadding) -> State:
+def _with_stages(
+    state: ScheduleState, step: Inline | CacheWrite | Alias | ComputeAt | Recompute | SkipPadding
+) -> ScheduleState:
     """``state`` with its stages at other places, or other stages."""
     match step:
         case Inline():
@@ -128,7 +130,7 @@ def _with_stages(state: State, step: Inline | CacheWrite | Alias | ComputeAt | R
             return _skip_padding(state, step)
 
 
-def _with_loops(state: State, step: Split | Reorder | Fuse | Parallel | _Mark) -> KernelStage:
+def _with_loops(state: ScheduleState, step: Split | Reorder | Fuse | Parallel | _Mark) -> KernelStage:
     """The stage of ``step`` with other loops."""
     match step:
         case Split():
@@ -143,24 +145,26 @@ def _with_loops(state: State, step: Split | Reorder | Fuse | Parallel | _Mark) -
             return _marked(state.stage(step.stage), step)
 
 
-def _apply_to_argument(state: State, step: CacheRead | Pack | Prefetch | FetchNext, argument: Tensor) -> State:
+def _apply_to_argument(
+    state: ScheduleState, step: CacheRead | Pack | PrefetchTile | FetchNext, argument: Tensor
+) -> ScheduleState:
     """``argument`` is what is read in its place."""
     match step:
         case CacheRead():
             return _cache_read(state, argument, step)
         case Pack():
             return _pack(state, argument, step)
-        case Prefetch():
+        case PrefetchTile():
             return _prefetch(state, step, argument)
         case FetchNext():
             return _fetch_next(state, step, argument)
 
 
-def _pack(state: State, argument: Tensor, step: Pack) -> State:
+def _pack(state: ScheduleState, argument: Tensor, step: Pack) -> ScheduleState:
     return replace(state, packs={**state.packs, argument: step})
 
 
-def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
+def _prefetch(state: ScheduleState, step: PrefetchTile, argument: Tensor) -> ScheduleState:
     stage = state.stage(step.stage)
     loop = stage.loop(step.loop)
     if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
@@ -175,7 +179,7 @@ def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
     return _asking(state, step, Ahead(argument, step.sweeps))
 
 
-def _skip_padding(state: State, step: SkipPadding) -> State:
+def _skip_padding(state: ScheduleState, step: SkipPadding) -> ScheduleState:
     stage, padded = state.stage(step.stage), state.stage(step.padded)
     loop = stage.loop(step.loop)
     if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
@@ -191,13 +195,13 @@ def _skip_padding(state: State, step: SkipPadding) -> State:
     return replace(state, skips={**state.skips, place: found})
 
 
-def _asking(state: State, step: Prefetch | FetchNext, found: Ahead | Further) -> State:
+def _asking(state: ScheduleState, step: PrefetchTile | FetchNext, found: Ahead | Further) -> ScheduleState:
     """``state`` where the loop of ``step`` asks for what is ``found`` as well."""
     loop = (step.stage, step.loop)
     return replace(state, prefetches={**state.prefetches, loop: (*state.prefetches.get(loop, ()), found)})
 
 
-def _fetch_next(state: State, step: FetchNext, argument: Tensor) -> State:
+def _fetch_next(state: ScheduleState, step: FetchNext, argument: Tensor) -> ScheduleState:
     stage = state.stage(step.stage)
     stage.loop(step.loop)
     reader = state.stage(step.reader) if step.reader else stage
@@ -287,7 +291,7 @@ def _overlapping(stage: KernelStage, step: Overlap | Peel) -> KernelStage:
     return replace(stage, loops=tuple(marked if o is loop else o for o in stage.loops))
 
 
-def _parallel(state: State, step: Parallel) -> KernelStage:
+def _parallel(state: ScheduleState, step: Parallel) -> KernelStage:
     stage = state.stage(step.stage)
     if stage is not state.output:
         raise misfit("only the output stage has parallel loops", state.output.name, stage.name)
@@ -301,7 +305,7 @@ def _parallel(state: State, step: Parallel) -> KernelStage:
     return _with_kind(stage, step.loops, LoopKind.PARALLEL)
 
 
-def _inline(state: State, stage: KernelStage) -> State:
+def _inline(state: ScheduleState, stage: KernelStage) -> ScheduleState:
     if stage.reduction is not None or stage is state.output:
         raise misfit("only a stage without reduction that is not the output can be inlined", received=stage.name)
     axes = [a.var for a in stage.compute.axes]
@@ -319,17 +323,17 @@ def _inline(state: State, stage: KernelStage) -> State:
     return replace(state, stages={n: rewritten(s) for n, s in state.stages.items() if n != stage.name})
 
 
-def _compute_at(state: State, step: ComputeAt) -> State:
+def _compute_at(state: ScheduleState, step: ComputeAt) -> ScheduleState:
     stage, consumer = state.stage(step.stage), state.stage(step.consumer)
     if step.loop != ROOT:
         consumer.loop(step.loop)
     order = list(state.stages)
     if order.index(stage.name) >= order.index(consumer.name):
         raise misfit(f"{stage.name} is not computed before {consumer.name}")
-    return state.with_stage(replace(stage, attach=(consumer.name, step.loop), scope=Scope(step.scope)))
+    return state.with_stage(replace(stage, attach=(consumer.name, step.loop), scope=BufferScope(step.scope)))
 
 
-def _cache_write(state: State, stage: KernelStage) -> State:
+def _cache_write(state: ScheduleState, stage: KernelStage) -> ScheduleState:
     if stage is not state.output:
         raise misfit("cache_write takes the output stage", state.output.name, stage.name)
     accumulator = replace(stage, name=f"{stage.name}.acc")
@@ -341,7 +345,7 @@ def _cache_write(state: State, stage: KernelStage) -> State:
     return replace(state, stages={**before, accumulator.name: accumulator, output.name: output})
 
 
-def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
+def _cache_read(state: ScheduleState, tensor: Tensor, step: CacheRead) -> ScheduleState:
     """``L[i[axes[0]], i[axes[1]], ...] = T[i]``"""
     if sorted(step.axes) != list(range(tensor.rank)):
         raise misfit("cache_read must name every axis of the tensor once", received=str(step.axes))
@@ -366,7 +370,7 @@ def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
     return replace(state, stages={local.name: local, **others})
 
 
-def _alias(state: State, stage: KernelStage) -> State:
+def _alias(state: ScheduleState, stage: KernelStage) -> ScheduleState:
     output = state.output
     own = tuple(a.var for a in output.compute.axes)
     reads = [ld for ld in loads(output.body) if ld.tensor is stage.tensor]

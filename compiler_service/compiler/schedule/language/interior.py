@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compiler_service.compiler.loop_ir.thresholds import Threshold, comparisons, threshold
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.tensor_expr.tensor import axis_var, loads
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, lift, maximum, minimum, transform, variables, walk
 from shared_ir.expr.simplify import Simplifier
 
 
-def interior(state: State, stage: KernelStage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr]:
+def interior(state: ScheduleState, stage: KernelStage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr]:
     """(low, high): ``stage`` and the stages that it reads at its own place need not ask where ``axis`` is in [low, high)."""
     low = lift(0)
     high = lift(next(a.extent for a in stage.compute.axes if a.name == axis))
@@ -45,7 +45,7 @@ def _is_conjunction(cond: Expr) -> bool:
     return isinstance(cond, Binary) and cond.lhs.dtype is not DType.BOOL
 
 
-def _bounds(state: State, stage: KernelStage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:
+def _bounds(state: ScheduleState, stage: KernelStage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:
     yield from _thresholds(stage, axis, simplify)
     for load in loads(stage.body):
         source = state.stage_of(load.tensor)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.schedule.language.replacing import stage_of_tensor
-from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Load, Tensor, axis_var, identity_of, loads
 from shared_ir.dtype import DType
@@ -14,7 +14,7 @@ from shared_ir.expr import Const, Expr, Var, lift, logical_and, select, substitu
 from shared_ir.expr.simplify import Simplifier
 
 
-def recomputed(state: State) -> State:
+def recomputed(state: ScheduleState) -> ScheduleState:
     """``state`` with a reduction of its own, over the axes of the reader, for each index at which one is read."""
     output = state.output
     if any(s.reduction is None for s in state.stages.values() if s is not output) or output.reduction is not None:
@@ -28,7 +28,7 @@ def recomputed(state: State) -> State:
 class _Recomputed:
     """Attributes: stages: those made so far, producers first."""
 
-    state: State
+    state: ScheduleState
     stages: dict[str, KernelStage] = field(default_factory=dict)
 
     def read(self, stage: KernelStage, place: tuple[str, str]) -> None:

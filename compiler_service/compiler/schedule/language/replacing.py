@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from compiler_service.compiler.schedule.language.state import KernelStage, StageLoop, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, StageLoop
 from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Tensor
 from shared_ir.expr import Expr, transform
 
 
-def replaced_by(state: State, stage: KernelStage, tensors: Sequence[Tensor]) -> State:
+def replaced_by(state: ScheduleState, stage: KernelStage, tensors: Sequence[Tensor]) -> ScheduleState:
     """``tensors``, producers first, in place of ``stage``, whose name the last of them takes."""
     *made, output = tensors
     new = {t.name: stage_of_tensor(t) for t in made} | {stage.name: stage_of_tensor(output, stage.name)}

@@ -6,7 +6,7 @@ import enum
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from compiler_service.compiler.loop_ir.ir import Scope
+from compiler_service.compiler.loop_ir.ir import BufferScope
 from compiler_service.compiler.schedule.language.steps import Pack
 from compiler_service.compiler.tensor_expr.strides import Strides
 from compiler_service.compiler.tensor_expr.tensor import (
@@ -69,7 +69,7 @@ class KernelStage:
     body: Expr
     loops: tuple[StageLoop, ...]
     attach: tuple[str, str] | None = None
-    scope: Scope = Scope.STACK
+    scope: BufferScope = BufferScope.STACK
     alias: bool = False
     unread: tuple[tuple[str, str], ...] = ()
 
@@ -113,7 +113,7 @@ class KernelStage:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The argument whose next tile is asked for, and along which axes the present one is read again (see Prefetch)."""
+    """The argument whose next tile is asked for, and along which axes the present one is read again (see PrefetchTile)."""
 
     tensor: Tensor
     sweeps: tuple[tuple[str, int, int], ...]
@@ -131,7 +131,7 @@ class Further:
 
 
 @dataclass(frozen=True)
-class State:
+class ScheduleState:
     """All stages, producers first; the last one is the output.
 
     Attributes:
@@ -158,7 +158,7 @@ class State:
             raise misfit("no such stage", ", ".join(self.stages), name)
         return self.stages[name]
 
-    def with_stage(self, stage: KernelStage) -> State:
+    def with_stage(self, stage: KernelStage) -> ScheduleState:
         return replace(self, stages={**self.stages, stage.name: stage})
 
     def stage_of(self, tensor: Tensor) -> KernelStage | None:

@@ -190,7 +190,7 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
-class Prefetch:
+class PrefetchTile:
     """While ``stage`` reads a tile of the argument ``tensor``, ask memory for what follows it there, at each turn of ``loop``.
 
     A tile of a packed constant is all that the reduction reads of it; of other arguments it is the rows that the register tile
@@ -211,7 +211,7 @@ class FetchNext:
     further; it may lie behind the end of the argument.
 
     ``stage`` reads it itself, or ``reader`` does, which is computed inside for the same ``axis``. ``sweeps``: see
-    :class:`Prefetch`; each asks for an equal part of what ``reader`` reads of the packed ``tensor`` in one step of ``axis``.
+    :class:`PrefetchTile`; each asks for an equal part of what ``reader`` reads of the packed ``tensor`` in one step of ``axis``.
     """
 
     stage: str
@@ -255,7 +255,7 @@ PlainStep: TypeAlias = (
     | CacheRead
     | Alias
     | Pack
-    | Prefetch
+    | PrefetchTile
     | FetchNext
     | SkipPadding
 )
@@ -280,7 +280,7 @@ PLAIN_STEPS: Mapping[str, type[PlainStep]] = MappingProxyType(
         "cache_read": CacheRead,
         "alias": Alias,
         "pack": Pack,
-        "prefetch": Prefetch,
+        "prefetch": PrefetchTile,
         "fetch_next": FetchNext,
         "skip_padding": SkipPadding,
     }

@@ -9,9 +9,9 @@ from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
-    Scope,
     Statement,
     Store,
 )
@@ -86,7 +86,7 @@ class Loops:
         """A register tile that starts as ``before(row, column)``, takes in ``term(step, row, column)`` at each of the ``steps``
         (name, extent), and is handed over to ``after(row, column, value)``."""
         size = width or self.width
-        tile = Buffer("tile", DType.FLOAT32, (height, count * size), Scope.STACK)
+        tile = Buffer("tile", DType.FLOAT32, (height, count * size), BufferScope.STACK)
 
         def update(step: Expr) -> Statement:
             def add(r: Expr, at: Expr) -> Statement:
@@ -141,7 +141,7 @@ class Loops:
         count = _ACCUMULATORS_OF_ROW
         if isinstance(extent, int):
             count = next(c for c in (_ACCUMULATORS_OF_ROW, 2, 1) if c <= max(1, extent // self.width))
-        lanes = Buffer("lanes", DType.FLOAT32, (count * self.width,), Scope.STACK)
+        lanes = Buffer("lanes", DType.FLOAT32, (count * self.width,), BufferScope.STACK)
         start = lift(identity, DType.FLOAT32)
         buffer, at = result
 

@@ -15,22 +15,30 @@ from compiler_service.compiler.loop_ir.ir import (
     Allocate,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Function,
     If,
     Let,
     Prefetch,
-    Scope,
     Statement,
     Store,
 )
 from compiler_service.compiler.schedule.language.interior import interior, padded_part
-from compiler_service.compiler.schedule.language.state import Ahead, Further, KernelStage, LoopKind, StageLoop, State
+from compiler_service.compiler.schedule.language.state import (
+    Ahead,
+    Further,
+    KernelStage,
+    LoopKind,
+    ScheduleState,
+    StageLoop,
+)
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.pieces import (
     Piece,
+    halvings,
     overlapping,
     peeled,
     piece_range,
@@ -38,7 +46,7 @@ from compiler_service.compiler.schedule.lowering.pieces import (
     smaller_vectors,
 )
 from compiler_service.compiler.schedule.lowering.ranges import Range, Ranges, Regions, whole
-from compiler_service.compiler.schedule.lowering.room import Room
+from compiler_service.compiler.schedule.lowering.room import BufferSizing
 from compiler_service.compiler.schedule.lowering.stagger import Turn, lags, staggered, sweeps
 from compiler_service.compiler.schedule.lowering.statements import block, guard
 from compiler_service.compiler.schedule.lowering.values import Local, Locals, Values, memory_order
@@ -67,12 +75,13 @@ _FOR = {
 
 Leaf = Callable[[Ranges, Locals], Statement]
 Part = Callable[[Ranges], Statement]
+Body = Callable[[Piece, Expr | None], Statement]
 
 
 class Lowering:
     """The nest of one kernel; see :func:`lower`."""
 
-    def __init__(self, state: State, arguments: Sequence[Tensor], target: Target) -> None:
+    def __init__(self, state: ScheduleState, arguments: Sequence[Tensor], target: Target) -> None:
         self._state = state
         self._target = target
         self._ranges: dict[str, Interval] = {}
@@ -80,7 +89,7 @@ class Lowering:
         self._regions = Regions(state, self._simplify)
         self._count = 0
         self._values = Values(state, arguments, target, self._simplify)
-        self._room = Room(state, target, self._simplify)
+        self._room = BufferSizing(state, target, self._simplify)
         self._output = self._values.output
 
     # -- the function
@@ -169,7 +178,7 @@ class Lowering:
     def _store(
         self, stage: KernelStage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges, value: Expr
     ) -> Store:
-        mask = self._values.mask(stage, ranges) if buffer.scope is Scope.ARGUMENT else None
+        mask = self._values.mask(stage, ranges) if buffer.scope is BufferScope.ARGUMENT else None
         return Store(buffer, self._values.element(stage, buffer, origin, ranges), cast(value, buffer.dtype), mask)
 
     def _reduction(
@@ -194,7 +203,7 @@ class Lowering:
             return self._store(stage, buffer, origin, here, lift(identity_of(op, dtype), dtype))
 
         def update(here: Ranges, inside: Locals) -> Statement:
-            mask = self._values.mask(stage, here) if buffer.scope is Scope.ARGUMENT else None
+            mask = self._values.mask(stage, here) if buffer.scope is BufferScope.ARGUMENT else None
             at = self._values.element(stage, buffer, origin, here)
             total = binary(_COMBINE[op], BufferLoad(buffer, at, mask), self._values.value(stage, here, inside))
             return Store(buffer, at, total, mask)
@@ -229,7 +238,7 @@ class Lowering:
         if constant == 0 or any(not stage.reduces(o) for o in inner):
             raise fault(f"stage {stage.name}: a vectorised reduction needs an outer tile and spatial loops outside")
         tile, lanes = own[constant - 1].step, own[-2].step
-        lane_buffer = Buffer(f"{stage.name}_lanes", dtype, (tile,), Scope.STACK)
+        lane_buffer = Buffer(f"{stage.name}_lanes", dtype, (tile,), BufferScope.STACK)
         identity = lift(identity_of(op, dtype), dtype)
 
         def update(here: Ranges, inside: Locals) -> Statement:
@@ -266,7 +275,7 @@ class Lowering:
                 block(
                     each_lane(lambda lane: Store(lane_buffer, (lane,), identity)),
                     self._nest(stage, inner, here, inside, update, {}, lane_axis=(axis, tile)),
-                    *(each_lane(onto(distance), size) for size, distance in _halvings(tile, lanes)),
+                    *(each_lane(onto(distance), size) for size, distance in halvings(tile, lanes)),
                     Store(buffer, at, identity),
                     each_lane(combine, lanes),
                 ),
@@ -419,9 +428,7 @@ class Lowering:
         self._ranges[var.name] = (1, None)
         return (var, self._simplify(inner.limit)), replace(inner, limit=var)
 
-    def _serial_piece(
-        self, loop: StageLoop, piece: Piece, here: Range, inside: Callable[[Piece, Expr | None], Statement]
-    ) -> Statement:
+    def _serial_piece(self, loop: StageLoop, piece: Piece, here: Range, inside: Body) -> Statement:
         element = loop.step == 1 and loop.kind is not LoopKind.VECTORIZED
         if piece.count == 1 and not (loop.kind is LoopKind.VECTORIZED and here.limit is not None):
             body = inside(piece, None)
@@ -438,9 +445,7 @@ class Lowering:
             body = For(var, lift(piece.count), kind, each)
         return body if piece.cond is None else guard(self._simplify(piece.cond), body)
 
-    def _task_pieces(
-        self, loop: StageLoop, cover: Sequence[Piece], index: Expr, inside: Callable[[Piece, Expr | None], Statement]
-    ) -> Statement:
+    def _task_pieces(self, loop: StageLoop, cover: Sequence[Piece], index: Expr, inside: Body) -> Statement:
         """The tile number comes from the task: full tiles first, the tail pieces together are the last task."""
         full, tails = (cover[0], cover[1:]) if cover[0].size == loop.step else (None, cover)
         if full is not None and not tails:
@@ -496,13 +501,3 @@ class Lowering:
         last = max(behind.values())
         each = self._fresh(loop.axis, as_dim(expr_ceil_div(here.extent, loop.staggered) + last))
         return staggered(each, [turn(lag) for lag in range(last + 1)], here.extent)
-
-
-def _halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:
-    """(count, distance): the first ``count`` of ``tile`` accumulators take in those ``distance`` behind them, until one vector
-    of ``lanes`` is left."""
-    vectors = tile // lanes
-    while vectors > 1:
-        kept = -(-vectors // 2)
-        yield (vectors - kept) * lanes, kept * lanes
-        vectors = kept

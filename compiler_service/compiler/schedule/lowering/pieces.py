@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, StageLoop, State
+from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, ScheduleState, StageLoop
 from compiler_service.compiler.schedule.lowering.ranges import Range
 from compiler_service.compiler.schedule.model.analysis import is_expensive
 from shared_ir.expr import Expr, ceil_div, equal, lift, minimum, select
@@ -67,7 +67,7 @@ def pieces(loop: StageLoop, rest: tuple[StageLoop, ...], extent: Dim, masked: bo
         yield from _dynamic_tail(rest_of, lift(full) * loop.step, loop.step, lanes, masked)
 
 
-def smaller_vectors(state: State, stage: KernelStage, loop: StageLoop, rest: tuple[StageLoop, ...]) -> int:
+def smaller_vectors(state: ScheduleState, stage: KernelStage, loop: StageLoop, rest: tuple[StageLoop, ...]) -> int:
     """Vectors that may take the place of a masked one at the end of a row: none where they would share what is computed or
     read inside of the loop, one where each costs many operations."""
     inside = {(stage.name, o.name) for o in (loop, *rest)}
@@ -136,3 +136,13 @@ def piece_range(piece: Piece, whole: Range, index: Expr | None) -> Range:
         size = as_dim(minimum(piece.size, lift(whole.extent) - offset))
     limit = piece.limit if whole.limit is None else whole.limit - offset
     return Range(whole.base + offset, size, limit, whole.valid, whole.origin, interior=whole.interior or piece.interior)
+
+
+def halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """(count, distance): the first ``count`` of ``tile`` accumulators take in those ``distance`` behind them, until one vector
+    of ``lanes`` is left."""
+    vectors = tile // lanes
+    while vectors > 1:
+        kept = -(-vectors // 2)
+        yield (vectors - kept) * lanes, kept * lanes
+        vectors = kept

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, axis_var, loads
 from shared_ir.expr import (
     Binary,
@@ -73,7 +73,7 @@ def at_base(expr: Expr, ranges: Ranges) -> Expr:
 class Regions:
     """Finds what part of a producer is needed, by interval arithmetic on index expressions."""
 
-    def __init__(self, state: State, simplifier: Simplifier) -> None:
+    def __init__(self, state: ScheduleState, simplifier: Simplifier) -> None:
         self._state = state
         self._simplify = simplifier
         self._behind: dict[tuple[str, str], bool] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compiler_service.compiler.loop_ir.ir import Scope
-from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, State
+from compiler_service.compiler.loop_ir.ir import BufferScope
+from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, ScheduleState
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
@@ -24,15 +24,15 @@ _FIRST_BEYOND_INT32 = 1 << 31
 """The first integer that int32 does not hold."""
 
 
-class Room:
+class BufferSizing:
     """Sizes the buffers of attached stages."""
 
-    def __init__(self, state: State, target: Target, simplify: Simplifier) -> None:
+    def __init__(self, state: ScheduleState, target: Target, simplify: Simplifier) -> None:
         self._state, self._target, self._simplify = state, target, simplify
 
     def extents(self, stage: KernelStage, ranges: Ranges) -> tuple[int, ...]:
         found = tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
-        return found if stage.scope is not Scope.SCRATCH else self._apart(stage, found)
+        return found if stage.scope is not BufferScope.SCRATCH else self._apart(stage, found)
 
     def dtype(self, stage: KernelStage) -> DType:
         """int32 for whole numbers that are known to fit."""

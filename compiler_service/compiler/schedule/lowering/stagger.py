@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 
 from compiler_service.compiler.loop_ir.ir import Allocate, Block, Buffer, For, ForKind, If, Let, Statement
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.lowering.statements import block, guard
 from compiler_service.compiler.tensor_expr.tensor import loads
 from shared_ir.expr import Const, Expr, Scalar, Var, ceil_div, lift, logical_and
@@ -49,7 +49,7 @@ def sweeps(stage: KernelStage, stages: Sequence[KernelStage]) -> bool:
     return stage.reduction is not None or stage is stages[-1]
 
 
-def lags(state: State, stages: Sequence[KernelStage]) -> Mapping[str, int]:
+def lags(state: ScheduleState, stages: Sequence[KernelStage]) -> Mapping[str, int]:
     """How many turns each of ``stages``, producers first, is behind the first: one more than what it reads where it sweeps over a
     row, as many where it is one element of the row."""
     found: dict[str, int] = {}

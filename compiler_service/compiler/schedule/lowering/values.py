@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from compiler_service.compiler.loop_ir.ir import Buffer, BufferLoad, Prefetch
 from compiler_service.compiler.schedule.language.interior import inside
 from compiler_service.compiler.schedule.language.packing import packed_shape
-from compiler_service.compiler.schedule.language.state import Ahead, Further, KernelStage, LoopKind, State
+from compiler_service.compiler.schedule.language.state import Ahead, Further, KernelStage, LoopKind, ScheduleState
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges, at_base
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
@@ -60,7 +60,7 @@ class Values:
         output: the buffer of the output.
     """
 
-    def __init__(self, state: State, arguments: Sequence[Tensor], target: Target, simplify: Simplifier) -> None:
+    def __init__(self, state: ScheduleState, arguments: Sequence[Tensor], target: Target, simplify: Simplifier) -> None:
         self._state, self._target, self._simplify = state, target, simplify
         self.arguments = {
             a: self._argument(a, i) for i, t in enumerate(arguments) for a in [state.transformed.get(t, t)]

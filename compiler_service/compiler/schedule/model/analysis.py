@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import CacheWrite, Inline
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, substitute, variables, walk
@@ -30,21 +30,21 @@ class KernelView:
 
     output: Tensor
     constants: frozenset[Tensor]
-    state: State
+    state: ScheduleState
 
     @classmethod
     def of(cls, output: Tensor, constants: frozenset[Tensor]) -> KernelView:
         return cls(output, constants, apply_schedule(output, ()))
 
-    def after(self, schedule: Schedule) -> State:
+    def after(self, schedule: Schedule) -> ScheduleState:
         return apply_schedule(self.output, schedule)
 
 
-def reductions(state: State) -> tuple[KernelStage, ...]:
+def reductions(state: ScheduleState) -> tuple[KernelStage, ...]:
     return tuple(s for s in state.stages.values() if s.reduction is not None)
 
 
-def only_reduction(state: State) -> KernelStage | None:
+def only_reduction(state: ScheduleState) -> KernelStage | None:
     """The reduction, where there is no other."""
     found = reductions(state)
     return found[0] if len(found) == 1 else None
@@ -56,7 +56,7 @@ def accumulated(kernel: KernelView) -> Schedule:
     return () if output.reduction is None else (CacheWrite(output.name),)
 
 
-def inlined(state: State, keep: frozenset[str] = frozenset()) -> tuple[Inline, ...]:
+def inlined(state: ScheduleState, keep: frozenset[str] = frozenset()) -> tuple[Inline, ...]:
     """Steps that inline every stage but reductions, the output and ``keep``; consumers last."""
     return tuple(
         Inline(s.name)
@@ -104,7 +104,7 @@ def contiguous_axis(stage: KernelStage) -> str | None:
 
 
 def _axes_behind(
-    state: State, start: KernelStage, *, past_reductions: bool
+    state: ScheduleState, start: KernelStage, *, past_reductions: bool
 ) -> Mapping[str, Mapping[str, frozenset[str]]]:
     """For ``start`` and each stage that it reads, itself or by way of others (reductions only if ``past_reductions``), the axes
     of ``start`` that each of the stage's axes depends on."""
@@ -123,7 +123,7 @@ def _axes_behind(
     return found
 
 
-def bound_axes(state: State, output: KernelStage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def bound_axes(state: ScheduleState, output: KernelStage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Axes of the output on which some other remaining stage (but ``ignore``) depends: it must be computed inside their
     loops."""
     behind = _axes_behind(state, output, past_reductions=True)
@@ -132,7 +132,7 @@ def bound_axes(state: State, output: KernelStage, ignore: frozenset[str] = froze
     return tuple(a.name for a in output.compute.axes if a.name in bound)
 
 
-def stays_in_row(state: State, stage: KernelStage, bound: Iterable[str]) -> bool:
+def stays_in_row(state: ScheduleState, stage: KernelStage, bound: Iterable[str]) -> bool:
     """Whether everything that reads ``stage``, which has the axes of the output, does so at the output's own place along
     the ``bound`` axes: the rows of different tasks are then apart."""
     output = state.output
@@ -153,7 +153,7 @@ def stays_in_row(state: State, stage: KernelStage, bound: Iterable[str]) -> bool
     return True
 
 
-def one_per_row(state: State) -> frozenset[str]:
+def one_per_row(state: ScheduleState) -> frozenset[str]:
     """Stages with fewer elements than the output that say something of a reduction, the mean where there was a sum, or that
     all terms of one read: what is taken off each."""
     wide = [a for a in state.output.compute.axes if a.extent != 1]
@@ -172,7 +172,7 @@ def one_per_row(state: State) -> frozenset[str]:
     return frozenset(found)
 
 
-def _one_for_all_terms(state: State, stage: KernelStage) -> Iterator[str]:
+def _one_for_all_terms(state: ScheduleState, stage: KernelStage) -> Iterator[str]:
     """What a reduction reads at one place, itself or by way of stages that are no reductions, for all terms of an element."""
     assert stage.reduction is not None
     reduced = frozenset(a.name for a in stage.reduction.axes)

@@ -24,8 +24,8 @@ TASKS_PER_CORE = 4
 """Number of tasks for each core, where there is work for so many: cores that are late leave some to others."""
 LEAST_SHARED_BYTES = 1 << 18
 """Smallest size in bytes of data that several cores are taken to have made."""
-_EXTENT_IF_UNKNOWN = 32
-"""What an extent is taken for when it is only known at run time."""
+_GUESSED_EXTENT = 32
+"""Elements along an axis whose extent is only known at run time, where tasks are weighed."""
 _L2_BYTES_PER_CYCLE = 32
 """Bytes that are moved in order, out of the second-level cache, in a cycle."""
 _OPERATION_CYCLES = 0.5
@@ -111,7 +111,7 @@ def _is_power_of_two(value: Scalar) -> bool:
 
 def count(extent: Dim) -> int:
     """``extent``, or a guess."""
-    return extent if isinstance(extent, int) else _EXTENT_IF_UNKNOWN
+    return extent if isinstance(extent, int) else _GUESSED_EXTENT
 
 
 def stage_cycles(stage: KernelStage, lanes: int) -> float:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -40,7 +40,7 @@ def column_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (*steps, *_loops(state, target))
 
 
-def _is_across(state: State) -> bool:
+def _is_across(state: ScheduleState) -> bool:
     """Whether every stage has the last axis of the output, and no reduction sums along what is contiguous."""
     output = state.output
     if not output.compute.axes or output.compute.axes[-1].name not in bound_axes(state, output):
@@ -54,7 +54,7 @@ def _is_across(state: State) -> bool:
     return any(contiguous_axis(s) is not None for s in reductions(state))
 
 
-def _loops(state: State, target: Target) -> Schedule:
+def _loops(state: ScheduleState, target: Target) -> Schedule:
     output = state.output
     bound = bound_axes(state, output)
     *others, column = output.compute.axes
@@ -72,7 +72,7 @@ def _loops(state: State, target: Target) -> Schedule:
     return (*vectors, Reorder(output.name, (*outer, block, *free, *inner)), *parallel, *place)
 
 
-def _vectors(state: State, target: Target) -> int:
+def _vectors(state: ScheduleState, target: Target) -> int:
     """Vectors of a block: the most whose columns stay in the second cache level."""
     column = max(math.prod(count(a.extent) for a in _reduced(s)) for s in reductions(state))
     size = target.vector_bits // 8

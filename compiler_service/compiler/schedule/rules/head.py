@@ -7,7 +7,7 @@ and the output then read.
 from __future__ import annotations
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -51,12 +51,12 @@ def _reads_along(stage: KernelStage, row: KernelStage) -> bool:
     return any(ld.tensor is row.tensor and ld.indices[-1] == along for ld in loads(stage.body))
 
 
-def _shares_rows(state: State, pooled: KernelStage) -> bool:
+def _shares_rows(state: ScheduleState, pooled: KernelStage) -> bool:
     """Whether the output has the axes of ``pooled`` and reads it in place: its rows are those of the sums."""
     return pooled.tensor.shape == state.output.tensor.shape and reads_in_place(state.output, pooled.tensor)
 
 
-def _loops(state: State, pooled: KernelStage, target: Target) -> Schedule:
+def _loops(state: ScheduleState, pooled: KernelStage, target: Target) -> Schedule:
     output = state.output
     *rows, column = output.compute.axes
     tasks = row_tasks(state, rows, target)

@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -79,7 +79,7 @@ def reused_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (*steps, *_loops(state, parts, target))
 
 
-def _loops(state: State, parts: list[_Part], target: Target) -> Schedule:
+def _loops(state: ScheduleState, parts: list[_Part], target: Target) -> Schedule:
     output = state.output
     *outer, last = output.compute.axes
     outer = sorted(outer, key=lambda a: -sum(a.name in p.bound for p in parts))
@@ -129,12 +129,12 @@ def _worth_keeping(kernel: KernelView, target: Target) -> frozenset[str]:
     return kept
 
 
-def _is_shared(state: State, stage: KernelStage) -> bool:
+def _is_shared(state: ScheduleState, stage: KernelStage) -> bool:
     """Whether an element of ``stage`` may be read by several of another."""
     return not all(reads_in_place(reader, stage.tensor) for reader in state.consumers(stage.tensor))
 
 
-def _is_worth(state: State, stage: KernelStage, target: Target) -> bool:
+def _is_worth(state: ScheduleState, stage: KernelStage, target: Target) -> bool:
     output = state.output
     sites = dict.fromkeys(ld for ld in loads(output.body) if ld.tensor is stage.tensor)
     last, part = output.compute.axes[-1], _part(state, stage)
@@ -171,7 +171,7 @@ def _reading(load: Load, along: Axis | None) -> float:
     return memory_cycles(load.dtype.itemsize) if in_order else _GATHER_CYCLES
 
 
-def _part(state: State, stage: KernelStage) -> _Part:
+def _part(state: ScheduleState, stage: KernelStage) -> _Part:
     """``stage`` with vectors along the axis in which its source lies, or else the one that is read along the output's last."""
     axes = state.output.compute.axes
     last = axes[-1]
@@ -184,7 +184,7 @@ def _part(state: State, stage: KernelStage) -> _Part:
     return _Part(stage, frozenset(name for name in bound.values() if name is not None), vector, kept)
 
 
-def _pin(state: State, stage: KernelStage, position: int) -> str | None:
+def _pin(state: ScheduleState, stage: KernelStage, position: int) -> str | None:
     """The axis of the output that is the index at ``position`` wherever ``stage`` is read."""
     readers = state.consumers(stage.tensor)
     found = {ld.indices[position] for s in readers for ld in loads(s.body) if ld.tensor is stage.tensor}

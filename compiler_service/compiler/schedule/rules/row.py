@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     Alias,
@@ -99,7 +99,9 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place, *shared)
 
 
-def _together(state: State, output: KernelStage, tasks: TaskLoops, target: Target) -> tuple[tuple[Split, ...], str]:
+def _together(
+    state: ScheduleState, output: KernelStage, tasks: TaskLoops, target: Target
+) -> tuple[tuple[Split, ...], str]:
     """The split, and its loop, of a few rows that go through each stage together: alone, one would wait for the sums and
     maxima across its lanes."""
     most = _most_rows(state, target)
@@ -116,7 +118,7 @@ def _together(state: State, output: KernelStage, tasks: TaskLoops, target: Targe
     return (Split(output.name, axis, size),), f"{axis}.{size}"
 
 
-def _rows_of_a_turn(state: State, target: Target) -> int:
+def _rows_of_a_turn(state: ScheduleState, target: Target) -> int:
     """How many rows are in each stage at a time where rows take turns in them: all that are read and written meanwhile stay in the
     first-level cache. 0: too long a row, or nothing to wait for."""
     lengths, stages = _row_lengths(state), tuple(state.stages.values())
@@ -137,7 +139,7 @@ def _rows_read(output: KernelStage, bound: Sequence[str]) -> tuple[int, int]:
     return len(own), len({ld.tensor for ld in found} - own)
 
 
-def _row_lengths(state: State) -> Mapping[str, int] | None:
+def _row_lengths(state: ScheduleState) -> Mapping[str, int] | None:
     """How many terms an element of each reduction has; None where the run decides."""
     found: dict[str, int] = {}
     for stage in reductions(state):
@@ -175,7 +177,7 @@ def _fetched(output: KernelStage, row: str, inner: tuple[str, ...], distance: in
     return tuple(FetchNext(output.name, inner[-2], t.name, row, distance) for t in found[:1])
 
 
-def _alone(state: State, aliased: frozenset[str], target: Target) -> frozenset[str]:
+def _alone(state: ScheduleState, aliased: frozenset[str], target: Target) -> frozenset[str]:
     """Stages computed row by row even where rows go together: one that stays in registers until it is used up, and what
     follows from it."""
     found: set[str] = set()
@@ -188,7 +190,7 @@ def _alone(state: State, aliased: frozenset[str], target: Target) -> frozenset[s
     return frozenset(found - {state.output.name})
 
 
-def _most_rows(state: State, target: Target) -> int:
+def _most_rows(state: ScheduleState, target: Target) -> int:
     """Rows, read and written, that stay in the first-level cache from one stage to the next."""
     lengths = _row_lengths(state)
     if lengths is None:
@@ -202,7 +204,7 @@ def _most_rows(state: State, target: Target) -> int:
     return min(wanted, int(_L1_SHARE_OF_ROWS_TOGETHER * target.l1 / longest))
 
 
-def row_tasks(state: State, rows: list[Axis], target: Target, turns: bool = False) -> TaskLoops:
+def row_tasks(state: ScheduleState, rows: list[Axis], target: Target, turns: bool = False) -> TaskLoops:
     """How ``rows`` are shared among tasks. Where rows take turns there is a task for each core: more would only have more ends."""
     total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
     for axis in rows:
@@ -210,7 +212,7 @@ def row_tasks(state: State, rows: list[Axis], target: Target, turns: bool = Fals
     return task_loops(state.output.name, rows, total, target, 1 if turns else TASKS_PER_CORE)
 
 
-def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
+def _kept(state: ScheduleState) -> tuple[frozenset[str], frozenset[str]]:
     """Stages not to inline: those of one element a row that read a reduction, and (second) an expensive one that a reduction
     and the output both read, which can live in the output's memory."""
     kept = one_per_row(state)
@@ -219,7 +221,7 @@ def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
     return kept, frozenset(aliased if len(aliased) == 1 else ())
 
 
-def _may_alias(state: State, stage: KernelStage) -> bool:
+def _may_alias(state: ScheduleState, stage: KernelStage) -> bool:
     output = state.output
     consumers = state.consumers(stage.tensor)
     return (
@@ -254,7 +256,7 @@ def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
     return _VECTORS_PER_STEP
 
 
-def _sweep(state: State, stage: KernelStage, target: Target) -> tuple[str, str] | None:
+def _sweep(state: ScheduleState, stage: KernelStage, target: Target) -> tuple[str, str] | None:
     """The one reduction that reads ``stage``, in order, and its loop over some vectors of it: a sweep that both can share."""
     readers = [s for s in state.consumers(stage.tensor) if s is not state.output]
     if len(readers) != 1 or (reader := readers[0]).reduction is None:

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
     ComputeAt,
     Overlap,
@@ -87,7 +87,7 @@ class _Tile:
 class _Plan:
     """Sizes of one kernel, and the steps that follow from them."""
 
-    def __init__(self, kernel: KernelView, state: State, reduction: KernelStage, target: Target) -> None:
+    def __init__(self, kernel: KernelView, state: ScheduleState, reduction: KernelStage, target: Target) -> None:
         self._kernel, self._target, self._reduction = kernel, target, reduction
         self._output = state.output
         self._axes = state.output.compute.axes

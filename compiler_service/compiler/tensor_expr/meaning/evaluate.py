@@ -69,7 +69,7 @@ class LeftToRun(ArithmeticError):
 
 
 @dataclass
-class Budget:
+class EvaluationBudget:
     """Operations of elements that may still be computed ahead of the run, asked before they are."""
 
     steps: int
@@ -93,7 +93,7 @@ def evaluate(
     symbols: Mapping[str, int],
     *,
     on_every_target: bool = False,
-    budget: Budget | None = None,
+    budget: EvaluationBudget | None = None,
 ) -> list[Array]:
     """The elements of ``outputs``, given those of the placeholders and the values of the dim symbols.
 
@@ -116,7 +116,7 @@ def evaluate(
 class _Evaluator:
     symbols: Mapping[str, int]
     on_every_target: bool
-    budget: Budget | None = None
+    budget: EvaluationBudget | None = None
     _arrays: dict[Tensor, Array] = field(default_factory=dict)
 
     def feed(self, tensor: Tensor, array: Array) -> None:

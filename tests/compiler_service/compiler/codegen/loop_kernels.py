@@ -10,11 +10,11 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Function,
     Ramp,
-    Scope,
     Store,
 )
 from shared_ir.dtype import DType
@@ -50,7 +50,7 @@ def matmul(m: int, k: int, n: int, rows: int = 6, columns: int = 64, lanes: int 
     a = Buffer("a", DType.FLOAT32, (m * k,))
     b = Buffer("b", DType.FLOAT32, (k * n,))
     c = Buffer("c", DType.FLOAT32, (m * n,))
-    tile = Buffer("tile", DType.FLOAT32, (rows * columns,), Scope.STACK)
+    tile = Buffer("tile", DType.FLOAT32, (rows * columns,), BufferScope.STACK)
     i, j, inner = TASK // (n // columns), TASK % (n // columns), Var("k")
     cells = [(row, v) for row in range(rows) for v in range(columns // lanes)]
 

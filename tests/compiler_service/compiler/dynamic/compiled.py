@@ -18,7 +18,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.machine.target import Target
 
 Array = NDArray[Any]
@@ -70,12 +70,12 @@ def normal(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def compiled(proto: onnx.ModelProto, opt_level: int = 3, target: Target | None = None) -> Artifact:
+def compiled(proto: onnx.ModelProto, opt_level: int = 3, target: Target | None = None) -> CompiledArtifact:
     return _artifact(proto.SerializeToString(deterministic=True), opt_level, target or host_target())
 
 
 @lru_cache(maxsize=16)
-def _artifact(proto: bytes, opt_level: int, target: Target) -> Artifact:
+def _artifact(proto: bytes, opt_level: int, target: Target) -> CompiledArtifact:
     return compile_model(ModelSource.of(proto), target, CompileOptions(opt_level=opt_level), workers=0)
 
 
@@ -85,7 +85,7 @@ def assert_equals_onnxruntime(
     opt_level: int = 3,
     tolerance: float = 2e-5,
     target: Target | None = None,
-) -> Artifact:
+) -> CompiledArtifact:
     """Every request through both executors, in order over one handle each; outputs equal those of ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4

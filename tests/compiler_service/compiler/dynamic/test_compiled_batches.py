@@ -11,7 +11,7 @@ import pytest
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from runtime_service.loading.loader import load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.plan.program import Repeat, walk_steps
 from tests.compiler_service.compiler.dynamic.compiled import (
     Case,
@@ -90,7 +90,7 @@ def windows_of_any_batch() -> Case:
     return windows("n"), [{"x": normal(n, 256, 20, seed=n)} for n in (9, 1)]
 
 
-def loops(artifact: Artifact) -> list[Repeat]:
+def loops(artifact: CompiledArtifact) -> list[Repeat]:
     return [s for s in walk_steps(artifact.plan.steps) if isinstance(s, Repeat)]
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from runtime_service.loading.loader import ExecutorKind, load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from tests.compiler_service.compiler.dynamic.compiled import compiled, normal
 from tests.compiler_service.compiler.dynamic.test_compiled_parts import Net
 
@@ -69,7 +69,7 @@ def agree(proto: onnx.ModelProto) -> None:
     for rows in (batch,) if isinstance(batch, int) else (1, 3):
         feeds = {"x": normal(rows, 16, 5, 6, seed=rows)}
         found = []
-        ways: list[tuple[Artifact, ExecutorKind, int]] = [
+        ways: list[tuple[CompiledArtifact, ExecutorKind, int]] = [
             (optimised, "aot", 1),
             (optimised, "aot", 3),
             (optimised, "graph", 2),

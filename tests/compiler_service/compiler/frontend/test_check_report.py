@@ -9,7 +9,7 @@ import pytest
 from onnx import helper
 
 from compiler_service.compiler.frontend.options import ImportOptions
-from compiler_service.compiler.frontend.report import CheckReport, check_model
+from compiler_service.compiler.frontend.report import ObstacleReport, check_model
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.compiler.frontend.onnx_models import (
     BOOL,
@@ -25,7 +25,7 @@ from tests.compiler_service.compiler.frontend.onnx_models import (
 X = tensor("x", ["n", 4])
 
 
-def check(proto: onnx.ModelProto) -> CheckReport:
+def check(proto: onnx.ModelProto) -> ObstacleReport:
     return check_model(proto.SerializeToString(), ImportOptions(), INFERENCE)
 
 
@@ -133,7 +133,7 @@ def test_a_branch_that_cannot_run_is_no_obstacle_but_what_is_unsupported_in_it_i
     misfit = node("MatMul", ["x", "w"], ["m"], name="misfit")
     able = graph([node("Relu", ["x"], ["o"])], [], ["o"])
 
-    def choice(*nodes: onnx.NodeProto) -> CheckReport:
+    def choice(*nodes: onnx.NodeProto) -> ObstacleReport:
         unable = graph([misfit, *nodes], [], [nodes[-1].output[0] if nodes else "m"])
         chosen = node("If", ["flag"], ["y"], name="choose", then_branch=unable, else_branch=able)
         return check(model([chosen], [X, tensor("flag", [], BOOL)], ["y"], [w]))

@@ -14,15 +14,15 @@ from onnx.backend.test.loader import load_model_tests
 from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import ModelSource
-from compiler_service.compiler.frontend.requirements.operand_types import Kind, kind_of
+from compiler_service.compiler.frontend.requirements.operand_types import OperandKind, kind_of
 from shared_ir.errors import Blame, ErrorCode, IngotError
 from tests.compiler_service.compiler.frontend.onnx_models import INFERENCE
 
 _TYPES = {
-    Kind.FLOAT: TensorProto.FLOAT,
-    Kind.INTEGER: TensorProto.INT64,
-    Kind.BOOL: TensorProto.BOOL,
-    Kind.STRING: TensorProto.STRING,
+    OperandKind.FLOAT: TensorProto.FLOAT,
+    OperandKind.INTEGER: TensorProto.INT64,
+    OperandKind.BOOL: TensorProto.BOOL,
+    OperandKind.STRING: TensorProto.STRING,
 }
 
 
@@ -41,7 +41,7 @@ def published() -> dict[str, onnx.ModelProto]:
     return found
 
 
-def taken(op: str, index: int) -> set[Kind]:
+def taken(op: str, index: int) -> set[OperandKind]:
     """By any form of ``op``, of tensors."""
     found = set()
     for schema in onnx.defs.get_all_schemas_with_history():

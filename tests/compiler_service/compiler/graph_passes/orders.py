@@ -15,7 +15,7 @@ from compiler_service.compiler.graph_passes.memory.split_concatenations import S
 from compiler_service.compiler.graph_passes.pipelines import PASSES
 from compiler_service.compiler.graph_passes.precision.halve_weights import HalveWeights
 from compiler_service.compiler.graph_passes.precision.keep_quantized import KeepQuantized
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact
+from compiler_service.compiler.graph_passes.rewriting.facts import GraphFact
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 
 EAGER: Mapping[str, Pass] = {
@@ -41,7 +41,7 @@ def legal_orders(draw: st.DrawFn) -> tuple[Pass, ...]:
     eager = draw(st.booleans())
     left: list[Pass] = [EAGER[n] if eager and n in EAGER else PASSES[n]() for n in (*PASSES, *again)]
     order: list[Pass] = []
-    given: frozenset[Fact] = frozenset()
+    given: frozenset[GraphFact] = frozenset()
     while left:
         coming = frozenset().union(*(p.given() for p in left)) - given
         barred = frozenset().union(*(p.forbids for p in left))

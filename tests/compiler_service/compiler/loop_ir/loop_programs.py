@@ -9,12 +9,12 @@ from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Function,
     If,
     Let,
-    Scope,
     Statement,
     Store,
 )
@@ -57,7 +57,7 @@ def register_tiled_matmul(rows: int = 3, vectors: int = 2, lanes: int = 4, unrol
     blocks = 2
     a, b = Buffer("A", FLOAT, (m * rows, k * unrolled_k)), Buffer("B", FLOAT, (blocks, k * unrolled_k, nr))
     c = Buffer("C", FLOAT, (m * rows, blocks * nr))
-    acc = Buffer("acc", FLOAT, (rows, nr), Scope.STACK)
+    acc = Buffer("acc", FLOAT, (rows, nr), BufferScope.STACK)
     task, mb, nb = Var("task"), Var("mb"), Var("nb")
 
     def tile(name: str, body: Statement) -> tuple[Var, Var, Statement]:
@@ -101,7 +101,7 @@ def convolution(
     w = Buffer("w", FLOAT, (blocks, 3, 3, channels, nr))
     bias = Buffer("bias", FLOAT, (blocks * nr,))
     y = Buffer("y", FLOAT, (n, height, height, blocks * nr))
-    acc = Buffer("acc", FLOAT, (rows, nr), Scope.STACK)
+    acc = Buffer("acc", FLOAT, (rows, nr), BufferScope.STACK)
     task, image, row, strip, nb = (Var(name) for name in ("task", "image", "row", "strip", "nb"))
     kh, kw, c, cu = Var("kh"), Var("kw"), Var("c"), Var("cu")
     channel = c * unrolled + cu

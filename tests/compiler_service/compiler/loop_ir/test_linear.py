@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler_service.compiler.loop_ir.positions.linear import Known, is_contradiction, rows_of
+from compiler_service.compiler.loop_ir.positions.linear import KnownFacts, is_contradiction, rows_of
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Expr, Var, lift, maximum, minimum
 from shared_ir.expr.dim import as_dim
@@ -26,7 +26,7 @@ def evaluate(expr: Expr, numbers: Mapping[str, int]) -> int:
 
 
 def proves(goal: Expr, *facts: Expr) -> bool:
-    return Known(facts, SIMPLIFIER).proves(goal)
+    return KnownFacts(facts, SIMPLIFIER).proves(goal)
 
 
 REST = minimum(lift(640), N - TASK * 640)

@@ -12,12 +12,12 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     ForKind,
     Function,
     If,
     Let,
     Ramp,
-    Scope,
     Statement,
     Store,
     VectorReduce,
@@ -129,7 +129,7 @@ def test_every_kind_of_loop_means_the_same(kind: ForKind) -> None:
 
 @pytest.mark.parametrize("kind", [SERIAL, VECTORIZED])
 def test_accumulation_and_private_memory_in_a_vectorized_loop(kind: ForKind) -> None:
-    local = Buffer("local", FLOAT, (1,), Scope.STACK)
+    local = Buffer("local", FLOAT, (1,), BufferScope.STACK)
     own = Allocate(local, Block((store(local, [0], load(X, V) + 1.0), store(Y, [V], load(local, 0) * 2.0))))
     total = store(Y, [7], load(Y, 7) + load(X, V))
     np.testing.assert_array_equal(run_one(loops(own, (V, 4, kind)))[:4], [2, 4, 6, 8])
@@ -181,8 +181,8 @@ def test_integers_floor_and_float32_stays_float32() -> None:
 
 
 def test_uninitialised_memory_gives_itself_away() -> None:
-    local = Buffer("local", FLOAT, (2,), Scope.SCRATCH)
-    whole = Buffer("whole", DType.INT32, (2,), Scope.STACK)
+    local = Buffer("local", FLOAT, (2,), BufferScope.SCRATCH)
+    whole = Buffer("whole", DType.INT32, (2,), BufferScope.STACK)
     body = Block((store(Y, [0], load(local, 0)), store(Y, [1], Cast(FLOAT, load(whole, 1)))))
     y = run_one(Allocate(local, Allocate(whole, body)))
     assert np.isnan(y[0])

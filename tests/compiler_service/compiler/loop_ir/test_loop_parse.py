@@ -17,6 +17,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     Checkpoint,
     For,
     ForKind,
@@ -25,7 +26,6 @@ from compiler_service.compiler.loop_ir.ir import (
     Let,
     Prefetch,
     Ramp,
-    Scope,
     Shuffle,
     Statement,
     Store,
@@ -71,9 +71,9 @@ FLAT = {"unroll", "shuffle", "start"}
 def stages(function: Function) -> list[tuple[str, Function]]:
     """The function as it comes, and behind every pass."""
     found = [("lowered", function)]
-    for name, loop_pass in LOOP_PASSES:
-        function = loop_pass(function)
-        found.append((name, function))
+    for item in LOOP_PASSES:
+        function = item.apply(function)
+        found.append((item.name, function))
     return found
 
 
@@ -176,7 +176,7 @@ def over_x_and_y(body: Statement) -> Function:
 
 def test_the_end_of_a_let_and_of_memory_is_said() -> None:
     """A statement behind a let is not inside it; memory that lived longer would take more of it."""
-    local = Buffer("local", DType.FLOAT32, (4,), Scope.SCRATCH)
+    local = Buffer("local", DType.FLOAT32, (4,), BufferScope.SCRATCH)
     zero = Const(0.0, DType.FLOAT32)
     inner = Allocate(local, store(local, [0], zero))
     text = print_function(over_x_and_y(Block((inner, Let(A, T * 2, store(Y, [0, A], zero)), store(Y, [T, 0], zero)))))
@@ -199,7 +199,7 @@ def test_the_end_of_a_let_and_of_memory_is_said() -> None:
 
 
 def test_memory_that_is_allocated_in_two_places_stays_one_buffer() -> None:
-    local = Buffer("local", DType.FLOAT32, (4,), Scope.STACK)
+    local = Buffer("local", DType.FLOAT32, (4,), BufferScope.STACK)
     use = Allocate(local, store(local, [0], Const(0.0, DType.FLOAT32)))
     read = assert_reads_back(over_x_and_y(Block((use, For(A, Const(2), ForKind.UNROLLED, use)))))
     assert isinstance(read.body, Block)

@@ -12,13 +12,13 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Function,
     If,
     Let,
     Ramp,
-    Scope,
     Store,
     VectorReduce,
     VectorVar,
@@ -70,7 +70,7 @@ def test_lowered_programs(program: Callable[[], Function], golden: Golden) -> No
 def test_every_statement_and_vector_form(golden: Golden) -> None:
     t, i, mask = Var("t"), Var("i"), VectorVar("mask", DType.BOOL, 4)
     x, y = Buffer("x", DType.FLOAT32, (4, 8)), Buffer("y", DType.FLOAT32, (4, 8))
-    local = Buffer("local", DType.INT32, (4,), Scope.SCRATCH)
+    local = Buffer("local", DType.INT32, (4,), BufferScope.SCRATCH)
     ramp, strided = Ramp(i * 4, Const(1), 4), Ramp(Const(0), Const(2), 4)
     masked = BufferLoad(x, (t, ramp), mask)
     body = Block(
@@ -92,7 +92,7 @@ def test_names_are_made_distinct() -> None:
     """Two buffers called x, three variables called i, a variable called like a buffer, a name that is no identifier."""
     t, i = Var("t"), Var("i")
     first, second = Buffer("x", DType.FLOAT32, (4,)), Buffer("x", DType.FLOAT32, (4,))
-    odd = Buffer("conv1/w:0", DType.FLOAT32, (4,), Scope.STACK)
+    odd = Buffer("conv1/w:0", DType.FLOAT32, (4,), BufferScope.STACK)
     copy = For(i, Const(4), ForKind.SERIAL, store(second, [i], load(first, i)))
     named = Let(Var("x"), t * 2, store(odd, [Var("x")], load(first, t)))
     text = print_function(Function("f", (first, second), (), t, 1, Allocate(odd, Block((copy, copy, named)))))

@@ -11,13 +11,13 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Function,
     If,
     Let,
     Ramp,
-    Scope,
     Statement,
     Store,
     VectorReduce,
@@ -46,7 +46,7 @@ ONE = Const(1.0, DType.FLOAT32)
 HALF = Const(0.5, DType.FLOAT64)
 INT32 = Const(1, DType.INT32)
 TRUE = Const(True, DType.BOOL)
-STACK = Buffer("local", DType.FLOAT32, (N,), Scope.STACK)
+STACK = Buffer("local", DType.FLOAT32, (N,), BufferScope.STACK)
 
 
 def function(body: Statement) -> Function:
@@ -211,13 +211,13 @@ def test_flat_functions_have_one_index_and_serial_loops(body: Statement, message
 
 def test_arguments_are_argument_buffers_over_known_symbols() -> None:
     nothing = store(Y, [T, T], ONE)
-    local = Buffer("local", DType.FLOAT32, (8,), Scope.STACK)
+    local = Buffer("local", DType.FLOAT32, (8,), BufferScope.STACK)
     with pytest.raises(IngotError, match="argument local has scope stack"):
         verify(Function("kernel", (local,), (N,), T, N, nothing))
     wide = Buffer("wide", DType.FLOAT32, (8, 8), strides=(8,))
     with pytest.raises(IngotError, match="number of strides of wide"):
         verify(Function("kernel", (wide, Y), (N,), T, N, nothing))
-    gaps = Buffer("gaps", DType.FLOAT32, (2, 2), Scope.STACK, strides=(4, 1))
+    gaps = Buffer("gaps", DType.FLOAT32, (2, 2), BufferScope.STACK, strides=(4, 1))
     with pytest.raises(IngotError, match="the stack buffer gaps has strides"):
         verify(function(Allocate(gaps, nothing)))
     with pytest.raises(IngotError, match="argument y is listed twice"):

@@ -14,7 +14,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
 from runtime_service.loading.loader import ExecutorKind, load_model
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import Check, walk_steps
 from tests.compiler_service.compiler.special.special_cases import Array
@@ -28,7 +28,9 @@ def integers(*numbers: Any) -> Array:
     return np.array(numbers, np.int64)
 
 
-def compiled(nodes: list[onnx.NodeProto], opt_level: int = 3, result: int = FLOAT, **weights: Array) -> Artifact:
+def compiled(
+    nodes: list[onnx.NodeProto], opt_level: int = 3, result: int = FLOAT, **weights: Array
+) -> CompiledArtifact:
     """A model of the inputs ``x`` [m, 2], ``i`` and ``j`` [n] and ``k`` [n, 2] that the nodes mention, and the result ``y``."""
     known = {
         "x": (FLOAT, ["m", 2]),
@@ -47,16 +49,16 @@ def compiled(nodes: list[onnx.NodeProto], opt_level: int = 3, result: int = FLOA
     )
 
 
-def checks(artifact: Artifact) -> int:
+def checks(artifact: CompiledArtifact) -> int:
     return sum(isinstance(s, Check) for s in walk_steps(artifact.plan.steps))
 
 
-def run(artifact: Artifact, executor: ExecutorKind = "aot", **feeds: Array) -> Array:
+def run(artifact: CompiledArtifact, executor: ExecutorKind = "aot", **feeds: Array) -> Array:
     with load_model(artifact, threads=1, executor=executor) as loaded:
         return dict(loaded.run(feeds))["y"]
 
 
-def refused(artifact: Artifact, **feeds: Array) -> str:
+def refused(artifact: CompiledArtifact, **feeds: Array) -> str:
     executors: list[ExecutorKind] = ["aot", "graph"]
     for executor in executors:
         with pytest.raises(IngotError) as error:

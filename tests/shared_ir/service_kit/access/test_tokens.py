@@ -12,10 +12,10 @@ import pytest
 
 from shared_ir.errors import Blame, ErrorCode, IngotError
 from shared_ir.service_kit.access.gate import FileOfTokens, OpenGate, SingleToken, make_gate
-from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, Quota, Scope, check_namespace
+from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, Quota, TokenScope, check_namespace
 from shared_ir.service_kit.access.token_file import TokenFile, editing, hash_of, read_token_file, scopes_of
 
-CI = Principal("ci", "vision", frozenset({Scope.READ, Scope.UPLOAD}))
+CI = Principal("ci", "vision", frozenset({TokenScope.READ, TokenScope.UPLOAD}))
 
 
 @pytest.fixture(name="file")
@@ -64,7 +64,7 @@ def test_who_has_no_token_of_the_file_is_not_let_in(file: Path) -> None:
 def test_changes_count_from_the_next_call_on(file: Path) -> None:
     first = add(file)
     gate = FileOfTokens(file)
-    second = add(file, Principal("other", scopes=frozenset({Scope.READ})))
+    second = add(file, Principal("other", scopes=frozenset({TokenScope.READ})))
     assert gate.caller(f"Bearer {second}").user == "other"
     with editing(file) as held:
         held[0] = held[0].without("ci").with_quota("vision", {"jobs": 3})
@@ -111,7 +111,7 @@ def test_what_is_not_known_is_kept(file: Path) -> None:
     assert document["tokens"][0] == entry
     assert document["namespaces"]["a"] == {"gpus": 1, "jobs": 1}
     assert document["more"] == 1
-    assert read_token_file(file).grants[0].principal.scopes == {Scope.READ}
+    assert read_token_file(file).grants[0].principal.scopes == {TokenScope.READ}
 
 
 def test_ids_scopes_and_namespaces_are_checked(file: Path) -> None:
@@ -132,7 +132,7 @@ def test_ids_scopes_and_namespaces_are_checked(file: Path) -> None:
         with pytest.raises(IngotError, match="scopes that exist"):
             scopes_of(names)
     with pytest.raises(IngotError) as caught:
-        CI.require(Scope.READ, Scope.LABEL, Scope.DELETE)
+        CI.require(TokenScope.READ, TokenScope.LABEL, TokenScope.DELETE)
     assert (caught.value.code, caught.value.expected) == (ErrorCode.PERMISSION_DENIED, "label, delete")
 
 

@@ -1,4 +1,4 @@
-"""A client of :class:`Connection` in memory: h2, an implementation of others, tells whether what comes back is HTTP/2."""
+"""A client of :class:`Http2Connection` in memory: h2, an implementation of others, tells whether what comes back is HTTP/2."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, Event, ResponseReceived, StreamEnded, StreamReset, TrailersReceived
 
-from shared_ir.service_kit.http2.connection import Connection
-from shared_ir.service_kit.http2.headers import Head
+from shared_ir.service_kit.http2.connection import Http2Connection
+from shared_ir.service_kit.http2.headers import Http2Head
 
 POST = [
     (":method", "POST"),
@@ -26,15 +26,15 @@ POST = [
 class Seen:
     """What a listener was told, by stream; ``grants`` lets a client go on with what it has sent."""
 
-    heads: dict[int, Head] = field(default_factory=dict)
+    heads: dict[int, Http2Head] = field(default_factory=dict)
     data: dict[int, bytearray] = field(default_factory=dict)
     ended: list[int] = field(default_factory=list)
     gone: list[int] = field(default_factory=list)
     drains: list[int] = field(default_factory=list)
     grants: bool = True
-    connection: Connection | None = None
+    connection: Http2Connection | None = None
 
-    def opened(self, stream: int, head: Head, ended: bool) -> None:
+    def opened(self, stream: int, head: Http2Head, ended: bool) -> None:
         self.heads[stream] = head
         self.data[stream] = bytearray()
         self.ended += [stream] if ended else []
@@ -61,7 +61,7 @@ class Peer:
 
     def __init__(self, **limits: Any) -> None:
         self.seen = Seen()
-        self.server = Connection(self.seen, **limits)
+        self.server = Http2Connection(self.seen, **limits)
         self.seen.connection = self.server
         self.client = H2Connection(H2Configuration(client_side=True, header_encoding="utf-8"))
         self.events: list[Event] = []

@@ -11,10 +11,10 @@ from h2.settings import SettingCodes
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from shared_ir.service_kit.http2.connection import Connection, Limits
+from shared_ir.service_kit.http2.connection import Http2Connection, Limits
 from shared_ir.service_kit.http2.frames import PREFACE, Code, goaway, literal, ping, reset, window_update
 from shared_ir.service_kit.http2.frames import settings as settings_frame
-from shared_ir.service_kit.http2.patience import Patience
+from shared_ir.service_kit.http2.patience import WasteAllowance
 from shared_ir.service_kit.http2.sending import MOST_OUT
 from tests.shared_ir.service_kit.http2.peer import POST, Peer, Seen
 
@@ -57,7 +57,7 @@ def test_bodies_come_whole_whatever_the_windows(
     """Both ways, cut anywhere, several streams at once."""
     sizes = [min(size, _MOST_WINDOWS * window) if window else size for size in sizes]
     seconds = itertools.count()  # windows of a few bytes would else exhaust its patience, as they should
-    peer, rng = Peer(patience=Patience(lambda: next(seconds))), random.Random(seed)
+    peer, rng = Peer(patience=WasteAllowance(lambda: next(seconds))), random.Random(seed)
     peer.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: window, SettingCodes.MAX_FRAME_SIZE: frame})
     peer.exchange(step)
     sent = {peer.call(rng.randbytes(size) or b"x"): rng.randbytes(size) for size in sizes}
@@ -198,7 +198,7 @@ def test_a_client_that_takes_its_call_back_is_told_of() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 23, 25])
 def test_the_preface_may_come_in_parts(size: int) -> None:
-    connection = Connection(Seen())
+    connection = Http2Connection(Seen())
     data = PREFACE + settings_frame({})
     connection.receive(data[:size])
     connection.receive(data[size:])
@@ -207,7 +207,7 @@ def test_the_preface_may_come_in_parts(size: int) -> None:
 
 def test_a_client_that_widens_its_windows_as_it_reads_is_welcome() -> None:
     """Of 32 MB that are read frame by frame each has two updates: of its stream, and of the connection."""
-    peer = Peer(patience=Patience(lambda: 0.0))
+    peer = Peer(patience=WasteAllowance(lambda: 0.0))
     stream = peer.call()
     peer.server.send_head(stream, HEAD)
     peer.server.send(stream, bytes(32 << 20))
@@ -221,7 +221,7 @@ def test_a_client_that_widens_its_windows_as_it_reads_is_welcome() -> None:
 
 def test_a_client_that_pings_at_every_message_is_welcome() -> None:
     """As those do that measure how far away a server is."""
-    peer = Peer(patience=Patience(lambda: 0.0))
+    peer = Peer(patience=WasteAllowance(lambda: 0.0))
     stream = peer.call()
     peer.server.send_head(stream, HEAD)
     for _ in range(10_000):

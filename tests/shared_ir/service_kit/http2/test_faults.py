@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from shared_ir.service_kit.http2.connection import Connection
+from shared_ir.service_kit.http2.connection import Http2Connection
 from shared_ir.service_kit.http2.frames import (
     ACK,
     END_HEADERS,
@@ -19,14 +19,14 @@ from shared_ir.service_kit.http2.frames import (
     PRIORITISED,
     Code,
     ConnectionFault,
-    Kind,
+    FrameKind,
     head,
     literal,
     reset,
     settings,
     window_update,
 )
-from shared_ir.service_kit.http2.patience import Patience
+from shared_ir.service_kit.http2.patience import WasteAllowance
 from tests.shared_ir.service_kit.http2.peer import Seen
 
 REQUEST = b"\x83\x86\x84" + literal(b"content-type", b"application/grpc")
@@ -38,59 +38,62 @@ def frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def opening(stream: int = 1, block: bytes = REQUEST, flags: int = END_HEADERS) -> bytes:
-    return frame(Kind.HEADERS, flags, stream, block)
+    return frame(FrameKind.HEADERS, flags, stream, block)
 
 
-def greeted(patience: Patience | None = None) -> tuple[Connection, Seen]:
+def greeted(patience: WasteAllowance | None = None) -> tuple[Http2Connection, Seen]:
     seen = Seen()
-    seen.connection = found = Connection(seen, patience=patience)
+    seen.connection = found = Http2Connection(seen, patience=patience)
     found.receive(PREFACE + settings({}))
     found.take()
     return found, seen
 
 
-def feed(connection: Connection, parts: Iterable[bytes]) -> None:
+def feed(connection: Http2Connection, parts: Iterable[bytes]) -> None:
     for part in parts:
         connection.receive(part)
 
 
 LONG = struct.pack(">L", 0)
 CONNECTION_FAULTS = {
-    "a frame that is too large": (head(Kind.DATA, 0, 1, 1 << 20), Code.FRAME_SIZE_ERROR),
-    "data of no stream": (frame(Kind.DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
-    "data of a stream that is not open": (frame(Kind.DATA, 0, 7, b"x"), Code.PROTOCOL_ERROR),
+    "a frame that is too large": (head(FrameKind.DATA, 0, 1, 1 << 20), Code.FRAME_SIZE_ERROR),
+    "data of no stream": (frame(FrameKind.DATA, 0, 0, b"x"), Code.PROTOCOL_ERROR),
+    "data of a stream that is not open": (frame(FrameKind.DATA, 0, 7, b"x"), Code.PROTOCOL_ERROR),
     "headers of no stream": (opening(0), Code.PROTOCOL_ERROR),
     "headers of a server's stream": (opening(2), Code.PROTOCOL_ERROR),
-    "more padding than there is": (opening() + frame(Kind.DATA, PADDED, 1, b"\x05abc"), Code.PROTOCOL_ERROR),
-    "padding of nothing": (opening() + frame(Kind.DATA, PADDED, 1), Code.PROTOCOL_ERROR),
+    "more padding than there is": (opening() + frame(FrameKind.DATA, PADDED, 1, b"\x05abc"), Code.PROTOCOL_ERROR),
+    "padding of nothing": (opening() + frame(FrameKind.DATA, PADDED, 1), Code.PROTOCOL_ERROR),
     "a priority in part": (opening(flags=END_HEADERS | PRIORITISED, block=b"abc"), Code.FRAME_SIZE_ERROR),
     "a reset of an idle stream": (reset(9, Code.CANCEL), Code.PROTOCOL_ERROR),
-    "a reset in part": (opening() + frame(Kind.RST_STREAM, 0, 1, b"abc"), Code.FRAME_SIZE_ERROR),
-    "settings of a stream": (frame(Kind.SETTINGS, 0, 1), Code.PROTOCOL_ERROR),
-    "settings in part": (frame(Kind.SETTINGS, 0, 0, b"abc"), Code.FRAME_SIZE_ERROR),
-    "an acknowledgement with settings": (frame(Kind.SETTINGS, ACK, 0, bytes(6)), Code.PROTOCOL_ERROR),
+    "a reset in part": (opening() + frame(FrameKind.RST_STREAM, 0, 1, b"abc"), Code.FRAME_SIZE_ERROR),
+    "settings of a stream": (frame(FrameKind.SETTINGS, 0, 1), Code.PROTOCOL_ERROR),
+    "settings in part": (frame(FrameKind.SETTINGS, 0, 0, b"abc"), Code.FRAME_SIZE_ERROR),
+    "an acknowledgement with settings": (frame(FrameKind.SETTINGS, ACK, 0, bytes(6)), Code.PROTOCOL_ERROR),
     "push neither on nor off": (settings({2: 2}), Code.PROTOCOL_ERROR),
     "a window beyond all bounds": (settings({4: 1 << 31}), Code.FLOW_CONTROL_ERROR),
     "frames below the least size": (settings({5: 100}), Code.PROTOCOL_ERROR),
-    "a promise": (frame(Kind.PUSH_PROMISE, END_HEADERS, 1, LONG), Code.PROTOCOL_ERROR),
-    "a ping of a stream": (frame(Kind.PING, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
-    "a ping in part": (frame(Kind.PING, 0, 0, bytes(7)), Code.FRAME_SIZE_ERROR),
-    "a stream that goes away": (frame(Kind.GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
-    "a window of nothing": (frame(Kind.WINDOW_UPDATE, 0, 0, LONG), Code.PROTOCOL_ERROR),
-    "a window in part": (frame(Kind.WINDOW_UPDATE, 0, 0, b"a"), Code.FRAME_SIZE_ERROR),
+    "a promise": (frame(FrameKind.PUSH_PROMISE, END_HEADERS, 1, LONG), Code.PROTOCOL_ERROR),
+    "a ping of a stream": (frame(FrameKind.PING, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
+    "a ping in part": (frame(FrameKind.PING, 0, 0, bytes(7)), Code.FRAME_SIZE_ERROR),
+    "a stream that goes away": (frame(FrameKind.GOAWAY, 0, 1, bytes(8)), Code.PROTOCOL_ERROR),
+    "a window of nothing": (frame(FrameKind.WINDOW_UPDATE, 0, 0, LONG), Code.PROTOCOL_ERROR),
+    "a window in part": (frame(FrameKind.WINDOW_UPDATE, 0, 0, b"a"), Code.FRAME_SIZE_ERROR),
     "windows that add up": (window_update(0, (1 << 31) - 1) * 2, Code.FLOW_CONTROL_ERROR),
     "a window of an idle stream": (window_update(5, 1), Code.PROTOCOL_ERROR),
-    "a continuation of nothing": (opening() + frame(Kind.CONTINUATION, END_HEADERS, 1), Code.PROTOCOL_ERROR),
-    "something inside of a header block": (opening(flags=0) + frame(Kind.PING, 0, 0, bytes(8)), Code.PROTOCOL_ERROR),
+    "a continuation of nothing": (opening() + frame(FrameKind.CONTINUATION, END_HEADERS, 1), Code.PROTOCOL_ERROR),
+    "something inside of a header block": (
+        opening(flags=0) + frame(FrameKind.PING, 0, 0, bytes(8)),
+        Code.PROTOCOL_ERROR,
+    ),
     "a block of another stream": (
-        opening(flags=0) + frame(Kind.CONTINUATION, END_HEADERS, 3, b""),
+        opening(flags=0) + frame(FrameKind.CONTINUATION, END_HEADERS, 3, b""),
         Code.PROTOCOL_ERROR,
     ),
     "a block that does not unpack": (opening(block=b"\xff\xff\xff\xff\xff\xff"), Code.COMPRESSION_ERROR),
     "a table beyond its bound": (opening(block=b"\x3f\xe1\xff\x03" + REQUEST), Code.COMPRESSION_ERROR),
     "a head beyond its bound": (opening(block=REQUEST + literal(b"x", b"y" * 20_000)), Code.COMPRESSION_ERROR),
     "a block without end": (
-        opening(flags=0) + frame(Kind.CONTINUATION, 0, 1, bytes(16_000)) * 4,
+        opening(flags=0) + frame(FrameKind.CONTINUATION, 0, 1, bytes(16_000)) * 4,
         Code.ENHANCE_YOUR_CALM,
     ),
 }
@@ -106,20 +109,20 @@ def test_faults_of_a_connection(name: str, step: int) -> None:
     assert caught.value.code is code
     connection.fail(caught.value)
     (last,) = connection.take()[-1:]
-    assert last[3] == Kind.GOAWAY
+    assert last[3] == FrameKind.GOAWAY
     assert int.from_bytes(last[13:17], "big") == code
 
 
 @pytest.mark.parametrize("data", [b"GET / HTTP/1.1\r\n\r\n", b"\x16\x03\x01", PREFACE[:-1] + b"x", b"PRI * HTTP/1.1"])
 def test_what_is_no_http2(data: bytes) -> None:
     with pytest.raises(ConnectionFault):
-        Connection(Seen()).receive(data)
+        Http2Connection(Seen()).receive(data)
 
 
 def test_settings_come_first() -> None:
-    for data in (frame(Kind.PING, 0, 0, bytes(8)), opening(), frame(Kind.SETTINGS, ACK, 0)):
+    for data in (frame(FrameKind.PING, 0, 0, bytes(8)), opening(), frame(FrameKind.SETTINGS, ACK, 0)):
         with pytest.raises(ConnectionFault, match="first"):
-            Connection(Seen()).receive(PREFACE + data)
+            Http2Connection(Seen()).receive(PREFACE + data)
 
 
 STREAM_FAULTS = {
@@ -150,11 +153,11 @@ def test_a_malformed_head_ends_its_stream_alone(name: str) -> None:
 
 def test_faults_of_a_stream() -> None:
     for more, code in (
-        (frame(Kind.DATA, END_STREAM, 1, b"x") + frame(Kind.DATA, 0, 1, b"y"), Code.STREAM_CLOSED),
+        (frame(FrameKind.DATA, END_STREAM, 1, b"x") + frame(FrameKind.DATA, 0, 1, b"y"), Code.STREAM_CLOSED),
         (opening(), Code.PROTOCOL_ERROR),
         (window_update(1, (1 << 31) - 1), Code.FLOW_CONTROL_ERROR),
-        (frame(Kind.WINDOW_UPDATE, 0, 1, LONG), Code.PROTOCOL_ERROR),
-        (frame(Kind.PRIORITY, 0, 1, b"abc"), Code.FRAME_SIZE_ERROR),
+        (frame(FrameKind.WINDOW_UPDATE, 0, 1, LONG), Code.PROTOCOL_ERROR),
+        (frame(FrameKind.PRIORITY, 0, 1, b"abc"), Code.FRAME_SIZE_ERROR),
     ):
         connection, seen = greeted()
         connection.receive(opening() + more)
@@ -165,7 +168,7 @@ def test_faults_of_a_stream() -> None:
 def test_more_than_was_granted() -> None:
     connection, seen = greeted()
     seen.grants = False
-    part = frame(Kind.DATA, 0, 1, bytes(16_384))
+    part = frame(FrameKind.DATA, 0, 1, bytes(16_384))
     connection.receive(opening() + part * 3)
     assert seen.gone == []
     connection.receive(part)
@@ -174,21 +177,21 @@ def test_more_than_was_granted() -> None:
 
 
 FLOODS = {
-    "pings": frame(Kind.PING, 0, 0, bytes(8)),
+    "pings": frame(FrameKind.PING, 0, 0, bytes(8)),
     "settings": settings({}),
-    "priorities": frame(Kind.PRIORITY, 0, 1, bytes(5)),
+    "priorities": frame(FrameKind.PRIORITY, 0, 1, bytes(5)),
     "unknown frames": frame(99, 0, 0, b"abc"),
     "windows": window_update(0, 1),
-    "empty data": frame(Kind.DATA, 0, 1),
-    "data of a stream that is over": frame(Kind.DATA, 0, 3, b"x"),
+    "empty data": frame(FrameKind.DATA, 0, 1),
+    "data of a stream that is over": frame(FrameKind.DATA, 0, 3, b"x"),
     "resets of a stream that is over": reset(3, Code.CANCEL),
-    "departures": frame(Kind.GOAWAY, 0, 0, bytes(8)),
+    "departures": frame(FrameKind.GOAWAY, 0, 0, bytes(8)),
 }
 
 
 @pytest.mark.parametrize("name", FLOODS)
 def test_floods_end_the_connection(name: str) -> None:
-    connection, _ = greeted(Patience(lambda: 0.0))
+    connection, _ = greeted(WasteAllowance(lambda: 0.0))
     connection.receive(opening() + opening(3) + reset(3, Code.CANCEL))
     with pytest.raises(ConnectionFault) as caught:
         feed(connection, [FLOODS[name]] * 10_000)
@@ -196,15 +199,15 @@ def test_floods_end_the_connection(name: str) -> None:
 
 
 def test_streams_that_are_taken_back_at_once_end_the_connection() -> None:
-    connection, _ = greeted(Patience(lambda: 0.0))
+    connection, _ = greeted(WasteAllowance(lambda: 0.0))
     with pytest.raises(ConnectionFault, match="lead to nothing"):
         feed(connection, (opening(number) + reset(number, Code.CANCEL) for number in range(1, 8001, 2)))
 
 
 def test_who_makes_calls_that_are_answered_may_say_more() -> None:
-    connection, _ = greeted(Patience(lambda: 0.0))
+    connection, _ = greeted(WasteAllowance(lambda: 0.0))
     for number in range(1, 40_001, 2):
-        connection.receive(window_update(0, 1) + frame(Kind.PING, 0, 0, bytes(8)))
+        connection.receive(window_update(0, 1) + frame(FrameKind.PING, 0, 0, bytes(8)))
         connection.receive(opening(number, flags=END_HEADERS | END_STREAM) + window_update(number, 1))
         connection.answer(number, b"\x88", b"x", literal(b"grpc-status", b"0"))
         connection.take()
@@ -212,7 +215,7 @@ def test_who_makes_calls_that_are_answered_may_say_more() -> None:
 
 def test_patience_comes_back() -> None:
     now = [0.0]
-    patience = Patience(lambda: now[0])
+    patience = WasteAllowance(lambda: now[0])
     with pytest.raises(ConnectionFault):
         patience.spend(10_000)
     now[0] += 1000.0
@@ -236,15 +239,15 @@ def test_noise_is_refused_or_understood() -> None:
         assert sum(map(len, connection.take())) < 100_000
 
 
-def crowded(streams: int) -> Connection:
+def crowded(streams: int) -> Http2Connection:
     """With so many streams that send nothing."""
-    found, _ = greeted(Patience(lambda: 0.0))
+    found, _ = greeted(WasteAllowance(lambda: 0.0))
     feed(found, (opening(2 * at + 1) for at in range(streams)))
     found.take()
     return found
 
 
-def processor_seconds(connection: Connection, data: bytes) -> float:
+def processor_seconds(connection: Http2Connection, data: bytes) -> float:
     began = time.thread_time()
     connection.receive(data)
     return time.thread_time() - began
@@ -254,7 +257,7 @@ def test_settings_that_are_said_often_count_once() -> None:
     """One frame of ten thousand windows would go over each stream as often."""
     connection = crowded(4000)
     payload = b"".join(struct.pack(">HL", 4, 65_535 + at % 2) for at in range(10_000))
-    assert processor_seconds(connection, frame(Kind.SETTINGS, 0, 0, payload)) < 0.3
+    assert processor_seconds(connection, frame(FrameKind.SETTINGS, 0, 0, payload)) < 0.3
     assert {stream.window for stream in connection._streams.values()} == {65_536}
 
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http2.headers import Head, HeadReader
+from shared_ir.service_kit.http2.headers import HeadReader, Http2Head
 from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
 from shared_ir.service_kit.rpc.request_head import read_head, trailers
 
@@ -58,8 +58,8 @@ def test_what_is_no_message() -> None:
     assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
 
 
-def head(*fields: tuple[bytes, bytes], method: bytes = b"POST") -> Head:
-    return Head(method, b"/s/m", b"localhost", ((b"content-type", b"application/grpc+proto"), *fields))
+def head(*fields: tuple[bytes, bytes], method: bytes = b"POST") -> Http2Head:
+    return Http2Head(method, b"/s/m", b"localhost", ((b"content-type", b"application/grpc+proto"), *fields))
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_metadata() -> None:
 
 def test_what_is_no_grpc() -> None:
     assert not read_head(head(method=b"GET")).is_grpc
-    assert not read_head(Head(b"POST", b"/", b"", ((b"content-type", b"text/html"),))).is_grpc
+    assert not read_head(Http2Head(b"POST", b"/", b"", ((b"content-type", b"text/html"),))).is_grpc
     compressed = read_head(head((b"grpc-encoding", b"gzip"))).refusal
     assert compressed is not None
     assert compressed[0] is grpc.StatusCode.UNIMPLEMENTED
@@ -104,9 +104,9 @@ def test_trailers_carry_any_text_and_bytes(text: str, data: bytes) -> None:
 
 @pytest.mark.parametrize("kind", [b"application/grpc", b"application/grpc+proto", b"application/grpc;charset=utf-8"])
 def test_what_is_grpc(kind: bytes) -> None:
-    assert read_head(Head(b"POST", b"/s/m", b"", ((b"content-type", kind),))).is_grpc
+    assert read_head(Http2Head(b"POST", b"/s/m", b"", ((b"content-type", kind),))).is_grpc
 
 
 @pytest.mark.parametrize("kind", [b"", b"application/json", b"application/grpc-web", b"application/grpc-web+proto"])
 def test_what_is_framed_otherwise(kind: bytes) -> None:
-    assert not read_head(Head(b"POST", b"/s/m", b"", ((b"content-type", kind),))).is_grpc
+    assert not read_head(Http2Head(b"POST", b"/s/m", b"", ((b"content-type", kind),))).is_grpc

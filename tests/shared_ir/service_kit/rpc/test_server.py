@@ -24,9 +24,9 @@ from h2.settings import SettingCodes
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http2.frames import Code
-from shared_ir.service_kit.lanes import Lane, Stage
+from shared_ir.service_kit.lanes import CallStage, Lane
 from shared_ir.service_kit.listening import CannotListen
-from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc import server
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.method import admitted, at_once
@@ -140,7 +140,7 @@ class Running:
     service: Service
     server: RpcServer
     lane: Lane
-    room: Room
+    room: RequestRoom
     port: int
 
     @contextmanager
@@ -152,7 +152,7 @@ class Running:
 
 @contextmanager
 def serving(threads: int = 4, most_waiting: int = 0, tls: TlsFiles | None = None) -> Iterator[Running]:
-    service, lane, room = Service(), Lane("calls", threads, most_waiting=most_waiting), Room(1 << 26)
+    service, lane, room = Service(), Lane("calls", threads, most_waiting=most_waiting), RequestRoom(1 << 26)
     server = RpcServer(lambda method: lane, room, MOST)
     handlers = {
         name: kind(getattr(service, name), Bytes.FromString, Bytes.SerializeToString) for name, kind in KINDS.items()
@@ -418,7 +418,7 @@ def status(events: Sequence[Any], stream: int) -> str:
 def test_handshakes_count_as_connections(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "_most_connections", lambda: 3)
     lane = Lane("calls", 1)
-    made = RpcServer(lambda path: lane, Room(1 << 20), MOST)
+    made = RpcServer(lambda path: lane, RequestRoom(1 << 20), MOST)
     port = made.bind("127.0.0.1:0", TlsFiles(*pair(tmp_path, "localhost")))
     made.start()
     with ExitStack() as stack:
@@ -435,7 +435,7 @@ def test_handshakes_count_as_connections(tmp_path: Path, monkeypatch: pytest.Mon
 def test_the_last_answer_leaves_whole_when_the_server_does(running: Running) -> None:
     caller = Caller(running.port)
     caller.call("/s/Swell", b"6000000")
-    until(lambda: [call.watched.stage for call in running.server._calls] == [Stage.ANSWERING])
+    until(lambda: [call.watched.stage for call in running.server._calls] == [CallStage.ANSWERING])
     stopped = running.server.stop(10.0)
     data = b"".join(iter(partial(caller.socket.recv, 1 << 16), b""))
     assert len(data) > 6_000_000
@@ -454,7 +454,7 @@ def test_a_deadline_within_an_answer_ends_the_stream_and_is_no_second_head(runni
 def test_who_takes_no_end_is_waited_for_as_who_takes_no_answer(running: Running) -> None:
     caller = Caller(running.port, window=0)
     caller.call("/s/Split", bytes(500))
-    until(lambda: [call.watched.stage for call in running.server._calls] == [Stage.ANSWERING])
+    until(lambda: [call.watched.stage for call in running.server._calls] == [CallStage.ANSWERING])
     (call,) = running.server._calls
     until(lambda: call.code() is None and call.has_head and not call.outgoing)
     assert call.watched.limit < 120
@@ -491,7 +491,7 @@ def test_idle_connections_of_one_peer_make_room_for_others(monkeypatch: pytest.M
 @pytest.mark.parametrize(("files", "most"), [(resource.RLIM_INFINITY, 16_384), (1024, 512), (1 << 20, 16_384)])
 def test_connections_leave_files_to_others(monkeypatch: pytest.MonkeyPatch, files: int, most: int) -> None:
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (files, files))
-    assert RpcServer(lambda method: Lane("calls", 1), Room(1), 1)._most_connections == most
+    assert RpcServer(lambda method: Lane("calls", 1), RequestRoom(1), 1)._most_connections == most
 
 
 def test_who_asks_for_what_there_is_not_may_not_go_on_for_ever(running: Running) -> None:
@@ -570,7 +570,7 @@ def test_an_address_that_is_taken(running: Running) -> None:
 
 def test_sockets_in_folders(tmp_path: Path) -> None:
     service, lane = Service(), Lane("calls", 1)
-    server = RpcServer(lambda method: lane, Room(1 << 20), 1000)
+    server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1000)
     handler = grpc.unary_unary_rpc_method_handler(service.Echo, Bytes.FromString, Bytes.SerializeToString)
     server.add_registered_method_handlers("s", {"Echo": handler})
     server.bind(f"unix:{tmp_path}/socket")

@@ -7,7 +7,7 @@ from prometheus_client import Histogram as Reference
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_families
 from prometheus_client.parser import text_string_to_metric_families
 
-from shared_ir.service_kit.telemetry.exposition import COUNTER, GAUGE, HISTOGRAM, Family, Page, labelled
+from shared_ir.service_kit.telemetry.exposition import COUNTER, GAUGE, HISTOGRAM, Exposition, Family, labelled
 from shared_ir.service_kit.telemetry.histogram import Histogram
 
 BOUNDS = (0.001, 0.5, 1, 1000.0)
@@ -16,7 +16,7 @@ VALUES = (0.0, 0.001, 0.0011, 0.5, 0.75, 1.0, 999.0, 1e6)
 
 def test_labels_of_any_text_are_read_back() -> None:
     text = 'a "b" \\ c\nd } = , é'
-    page = Page()
+    page = Exposition()
     page.numbers(Family("x", GAUGE, ("name",), "help"), [(labelled(name=text, other=""), 1.5)])
     (family,) = text_string_to_metric_families(page.encoded().decode())
     (sample,) = family.samples
@@ -30,7 +30,7 @@ def test_a_histogram_is_what_the_client_of_prometheus_makes_of_it() -> None:
         reference.observe(value)
         own.observe(value)
     for is_open, parse in ((False, text_string_to_metric_families), (True, open_families)):
-        page = Page(is_open)
+        page = Exposition(is_open)
         page.histograms(Family("x", HISTOGRAM, (), "help"), [("", own)])
         (family,) = parse(page.encoded().decode() + "# EOF\n")
         found = {(s.name, *s.labels.values()): s.value for s in family.samples}
@@ -54,7 +54,7 @@ def test_counters_that_end_otherwise_have_no_kind_in_open_metrics() -> None:
     families = [Family(name, COUNTER, (), "help") for name in ("a_total", "nv_b")]
     kinds = {}
     for is_open, parse in ((False, text_string_to_metric_families), (True, open_families)):
-        page = Page(is_open)
+        page = Exposition(is_open)
         for family in families:
             page.numbers(family, [("", 3)])
         kinds[is_open] = [(f.name, f.type) for f in parse(page.encoded().decode() + "# EOF\n")]

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from compiler_service.compiler.loop_ir.ir import Allocate, Buffer, BufferLoad, Scope, Statement, Store
+from compiler_service.compiler.loop_ir.ir import Allocate, Buffer, BufferLoad, BufferScope, Statement, Store
 from compiler_service.compiler.schedule.algorithms.attention.match import Attention
-from compiler_service.compiler.schedule.language.state import State
+from compiler_service.compiler.schedule.language.state import ScheduleState
 from compiler_service.compiler.schedule.lowering.loops import Loops
 from compiler_service.compiler.schedule.lowering.values import Values, moves_with
 from compiler_service.compiler.schedule.model.tiles import lanes
@@ -46,7 +46,7 @@ class Rows:
 
 
 @dataclass(frozen=True)
-class Keys:
+class KeyBlock:
     """A block of keys: ``count`` of them from ``first``."""
 
     first: Expr
@@ -94,7 +94,7 @@ class BlockContext:
     """
 
     def __init__(
-        self, attention: Attention, step: BlockSizes, state: State, arguments: Sequence[Tensor], target: Target
+        self, attention: Attention, step: BlockSizes, state: ScheduleState, arguments: Sequence[Tensor], target: Target
     ) -> None:
         width = lanes(target, F32)
         self.attention, self.step, self.loops = attention, step, Loops(width, target.masked)
@@ -114,7 +114,7 @@ class BlockContext:
         tiles = -(-step.keys // key_tile)
 
         def scratch(name: str, *shape: int) -> Buffer:
-            return Buffer(name, F32, shape, Scope.SCRATCH)
+            return Buffer(name, F32, shape, BufferScope.SCRATCH)
 
         return AttentionMemory(
             scratch("keys", tiles, self.depth, key_tile),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.model.analysis import depends, reductions
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder, ReduceOp, Tensor, axis_var, loads
 from shared_ir.dtype import DType
@@ -47,7 +47,7 @@ class Attention:
     safe: bool
 
 
-def match_attention(state: State) -> Attention | None:
+def match_attention(state: ScheduleState) -> Attention | None:
     """The attention that ``state``, with everything inlined but reductions and the output, computes, or None."""
     found = reductions(state)
     operators = [s.reduction.op for s in found if s.reduction is not None]

@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_service.compiler.loop_ir.ir import Block, BufferLoad, Function, Let, Statement, Store
-from compiler_service.compiler.schedule.algorithms.attention.context import F32, BlockContext, BlockSizes, Keys, Rows
+from compiler_service.compiler.schedule.algorithms.attention.context import (
+    F32,
+    BlockContext,
+    BlockSizes,
+    KeyBlock,
+    Rows,
+)
 from compiler_service.compiler.schedule.algorithms.attention.match import Attention
 from compiler_service.compiler.schedule.algorithms.attention.products import arrange_keys, mix_values, multiply_keys
 from compiler_service.compiler.schedule.algorithms.attention.softmax import begin, weigh
-from compiler_service.compiler.schedule.language.state import State
+from compiler_service.compiler.schedule.language.state import ScheduleState
 from compiler_service.compiler.schedule.lowering.statements import block, guard
 from compiler_service.compiler.tensor_expr.scalar import reciprocal
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -22,7 +28,7 @@ def attention_function(
     name: str,
     attention: Attention,
     step: BlockSizes,
-    state: State,
+    state: ScheduleState,
     arguments: Sequence[Tensor],
     symbols: Sequence[str],
     target: Target,
@@ -33,7 +39,7 @@ def attention_function(
 
 
 class _Nest:
-    def __init__(self, context: BlockContext, state: State) -> None:
+    def __init__(self, context: BlockContext, state: ScheduleState) -> None:
         self._context, self._state = context, state
         self._loops, self._simplify = context.loops, context.loops.simplify
 
@@ -82,12 +88,12 @@ class _Nest:
     def _rows(self, here: Rows) -> Statement:
         keys, size = self._context.attention.keys.extent, self._context.step.keys
         if self._context.single:
-            return block(self._block(here, Keys(lift(0), keys)), self._finish(here))
+            return block(self._block(here, KeyBlock(lift(0), keys)), self._finish(here))
         full = as_dim(lift(keys) // size)
         return block(
             begin(self._context, here.count),
             self._clear(here),
-            self._loops.each("block", full, lambda b: self._block(here, Keys(self._simplify(b * size), size))),
+            self._loops.each("block", full, lambda b: self._block(here, KeyBlock(self._simplify(b * size), size))),
             self._last_block(here, as_dim(lift(full) * size)),
             self._finish(here),
         )
@@ -96,12 +102,12 @@ class _Nest:
         """The keys that fill no whole block."""
         keys, size = self._context.attention.keys.extent, self._context.step.keys
         if isinstance(keys, int):
-            return self._block(here, Keys(lift(done), keys % size)) if keys % size else Block(())
+            return self._block(here, KeyBlock(lift(done), keys % size)) if keys % size else Block(())
         left = self._loops.fresh("left", 0, size - 1)
-        body = guard(left > 0, self._block(here, Keys(lift(done), left)))
+        body = guard(left > 0, self._block(here, KeyBlock(lift(done), left)))
         return Let(left, self._simplify(lift(keys) % size), body)
 
-    def _block(self, here: Rows, keys: Keys) -> Statement:
+    def _block(self, here: Rows, keys: KeyBlock) -> Statement:
         return block(
             arrange_keys(self._context, here, keys),
             multiply_keys(self._context, here, keys),

@@ -6,13 +6,13 @@ Rows of a last tile that do not exist repeat the last one and are not stored.
 from __future__ import annotations
 
 from compiler_service.compiler.loop_ir.ir import Block, BufferLoad, ForKind, Statement, Store
-from compiler_service.compiler.schedule.algorithms.attention.context import F32, BlockContext, Keys, Rows
+from compiler_service.compiler.schedule.algorithms.attention.context import F32, BlockContext, KeyBlock, Rows
 from compiler_service.compiler.schedule.lowering.statements import block
 from shared_ir.expr import Expr, ceil_div, lift
 from shared_ir.expr.dim import as_dim
 
 
-def arrange_keys(context: BlockContext, here: Rows, keys: Keys) -> Statement:
+def arrange_keys(context: BlockContext, here: Rows, keys: KeyBlock) -> Statement:
     """``keys[tile][k][j]``, in squares that the loop passes transpose."""
     loops, depth, vectors, buffer = context.loops, context.depth, context.step.scores[1], context.memory.keys
     width, attention = loops.width, context.attention
@@ -41,7 +41,7 @@ def arrange_keys(context: BlockContext, here: Rows, keys: Keys) -> Statement:
     return block(squares, loops.each("key", as_dim(lift(keys.count) % width), single))
 
 
-def multiply_keys(context: BlockContext, here: Rows, keys: Keys) -> Statement:
+def multiply_keys(context: BlockContext, here: Rows, keys: KeyBlock) -> Statement:
     """``scores[m][j] = sum over k of query[m][k] * keys[k][j]``"""
     loops, memory, attention = context.loops, context.memory, context.attention
     height, vectors = context.step.scores
@@ -67,7 +67,7 @@ def multiply_keys(context: BlockContext, here: Rows, keys: Keys) -> Statement:
     return block(loops.each("columns", keys.count // size, lambda n: column(n, vectors)), last)
 
 
-def mix_values(context: BlockContext, here: Rows, keys: Keys) -> Statement:
+def mix_values(context: BlockContext, here: Rows, keys: KeyBlock) -> Statement:
     """``sums[m][n] = sums[m][n] * factor[m] + sum over j of scores[m][j] * value[j][n]``"""
     vectors = context.step.values[1]
     total = -(-context.columns // context.column_width)
@@ -75,7 +75,7 @@ def mix_values(context: BlockContext, here: Rows, keys: Keys) -> Statement:
     return block(*(_mix_tile(context, here, keys, first, count) for first, count in tiles))
 
 
-def _mix_tile(context: BlockContext, here: Rows, keys: Keys, first: int, count: int) -> Statement:
+def _mix_tile(context: BlockContext, here: Rows, keys: KeyBlock, first: int, count: int) -> Statement:
     """:func:`mix_values` for ``count`` vectors of columns, ``first`` the number of the first one."""
     loops, memory, attention, width = context.loops, context.memory, context.attention, context.column_width
     height, start = context.step.values[0], first * width

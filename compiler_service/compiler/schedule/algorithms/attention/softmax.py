@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler_service.compiler.loop_ir.ir import Buffer, BufferLoad, Statement, Store
-from compiler_service.compiler.schedule.algorithms.attention.context import F32, BlockContext, Keys, Rows, accumulate
+from compiler_service.compiler.schedule.algorithms.attention.context import (
+    F32,
+    BlockContext,
+    KeyBlock,
+    Rows,
+    accumulate,
+)
 from compiler_service.compiler.schedule.lowering.statements import block
 from compiler_service.compiler.tensor_expr.scalar import exp
 from compiler_service.compiler.tensor_expr.tensor import Load
@@ -32,7 +38,7 @@ def begin(context: BlockContext, rows: Dim) -> Statement:
     return _each_row(context, rows, clear)
 
 
-def weigh(context: BlockContext, here: Rows, keys: Keys) -> Statement:
+def weigh(context: BlockContext, here: Rows, keys: KeyBlock) -> Statement:
     """Scores of a block become powers; ``factor`` says by what sums of the blocks before shrink."""
     return block(
         _find_largest(context, here, keys),
@@ -49,7 +55,7 @@ def _each_row(context: BlockContext, rows: Dim, body: Callable[[Expr], Statement
     return loops.each("rows", count, lambda v: loops.vector(lambda lane: body(v * loops.width + lane)))
 
 
-def _find_largest(context: BlockContext, here: Rows, keys: Keys) -> Statement:
+def _find_largest(context: BlockContext, here: Rows, keys: KeyBlock) -> Statement:
     """Scores take their final form; ``part[m] = max over j of scores[m][j]``."""
     memory, attention, loops = context.memory, context.attention, context.loops
 
@@ -82,7 +88,7 @@ def _move_on(context: BlockContext, i: Expr) -> Statement:
     )
 
 
-def _exponentiate(context: BlockContext, here: Rows, keys: Keys) -> Statement:
+def _exponentiate(context: BlockContext, here: Rows, keys: KeyBlock) -> Statement:
     """``scores[m][j] = exp(scores[m][j] - shift[m])`` and ``part[m]``, their sum."""
     memory, loops = context.memory, context.loops
 

@@ -10,7 +10,7 @@ from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.schedule.algorithms.attention.match import match_attention
 from compiler_service.compiler.schedule.algorithms.attention.nest import attention_function
 from compiler_service.compiler.schedule.language.algorithm import NestStep
-from compiler_service.compiler.schedule.language.state import State, misfit
+from compiler_service.compiler.schedule.language.state import ScheduleState, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.machine.target import Target
 
@@ -36,7 +36,7 @@ class Attend(NestStep):
     units: int = 1
 
     def function(
-        self, name: str, state: State, arguments: Sequence[Tensor], symbols: Sequence[str], target: Target
+        self, name: str, state: ScheduleState, arguments: Sequence[Tensor], symbols: Sequence[str], target: Target
     ) -> Function:
         attention = match_attention(state)
         if attention is None or attention.mixed.name != self.stage:

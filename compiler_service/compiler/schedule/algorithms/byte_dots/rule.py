@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes, dot_stages_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.schedule.language.state import State
+from compiler_service.compiler.schedule.language.state import ScheduleState
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined, is_free, reductions
 from compiler_service.compiler.schedule.rules.contraction.rule import contraction_candidates, contraction_schedule
 from shared_ir.dtype import DType
@@ -38,7 +38,7 @@ def _in_words(kernel: KernelView, target: Target) -> Schedule | None:
     return (*before, DotBytes(reduction.name, product.weight.tensor.name, product.position))
 
 
-def _padded(state: State, kind: DType) -> frozenset[str]:
+def _padded(state: ScheduleState, kind: DType) -> frozenset[str]:
     """Bytes of the type ``kind`` that are computed before the sum."""
     found = []
     for stage in state.stages.values():

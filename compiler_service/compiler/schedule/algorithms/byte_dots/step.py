@@ -14,7 +14,7 @@ from compiler_service.compiler.schedule.algorithms.byte_dots.stages import (
 )
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.replacing import replaced_by
-from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor, loads
 
 
@@ -32,7 +32,7 @@ class DotBytes(AlgorithmStep):
 
     axis: int
 
-    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
+    def replaced(self, state: ScheduleState, stage: KernelStage, weight: Tensor) -> ScheduleState:
         found = dot_stages_of(state, stage)
         if found is None or found[0].weight.tensor is not weight or found[0].position != self.axis:
             raise misfit(f"{stage.name} is not a sum of products of bytes by {weight.name}")
@@ -50,7 +50,7 @@ def byte_product_of(stage: KernelStage) -> ByteProduct | None:
     return match_byte_product(stage.tensor, stage.body)
 
 
-def dot_stages_of(state: State, stage: KernelStage) -> tuple[ByteProduct, DotStages] | None:
+def dot_stages_of(state: ScheduleState, stage: KernelStage) -> tuple[ByteProduct, DotStages] | None:
     """``stage`` as dot products of words; None where it is no sum of products of bytes, or others read these bytes."""
     product = byte_product_of(stage)
     if product is None:

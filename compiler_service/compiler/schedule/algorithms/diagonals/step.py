@@ -14,7 +14,7 @@ from compiler_service.compiler.schedule.algorithms.diagonals.stages import (
 from compiler_service.compiler.schedule.algorithms.matching import factors
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.replacing import replaced_by
-from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import static
 
@@ -30,7 +30,7 @@ class Diagonals(AlgorithmStep):
 
     name: ClassVar[str] = "diagonals"
 
-    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
+    def replaced(self, state: ScheduleState, stage: KernelStage, weight: Tensor) -> ScheduleState:
         conv = grouped_convolution_of(stage)
         if conv is None or conv.weight.tensor is not weight:
             raise misfit(f"{stage.name} is not a grouped convolution by {weight.name}")

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from compiler_service.compiler.schedule.algorithms.folded.step import Fold
 from compiler_service.compiler.schedule.algorithms.product import Product, product_of
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import State
+from compiler_service.compiler.schedule.language.state import ScheduleState
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -88,7 +88,7 @@ def _choose(product: Product, target: Target) -> _Tile | None:
     return tile if cost < _MOST_PART_OF_PLAIN_TIME * whole else None
 
 
-def _loops(state: State, folded: str, product: Product, tile: _Tile, target: Target) -> Schedule:
+def _loops(state: ScheduleState, folded: str, product: Product, tile: _Tile, target: Target) -> Schedule:
     width = lanes(target, product.tensor.dtype)
     out = state.output
     *outer, row, column = out.compute.axes
@@ -117,7 +117,7 @@ def _loops(state: State, folded: str, product: Product, tile: _Tile, target: Tar
     return (*steps, *_accumulate(state, folded, own.name, q.name, width))
 
 
-def _accumulate(state: State, folded: str, row: str, q: str, width: int) -> Schedule:
+def _accumulate(state: ScheduleState, folded: str, row: str, q: str, width: int) -> Schedule:
     stage, vectors = state.stage(folded), f"{q}.{width}"
     assert stage.reduction is not None
     others = [a.name for a in stage.compute.axes[:-2]]

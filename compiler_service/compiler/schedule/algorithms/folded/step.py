@@ -9,7 +9,7 @@ from compiler_service.compiler.schedule.algorithms.folded.stages import Laid, fo
 from compiler_service.compiler.schedule.algorithms.product import product_by
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.replacing import replaced_by
-from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 
 
@@ -27,7 +27,7 @@ class Fold(AlgorithmStep):
     parts: int
     columns: int
 
-    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
+    def replaced(self, state: ScheduleState, stage: KernelStage, weight: Tensor) -> ScheduleState:
         product = product_by(stage, weight, self.columns)
         if product is None or self.parts < 2 or product.depth % self.parts:
             raise misfit(f"{stage.name} is not a product by {self.weight} of {self.parts} steps at a time")

@@ -21,7 +21,7 @@ from compiler_service.compiler.schedule.language.steps import (
     ComputeAt,
     Guard,
     Parallel,
-    Prefetch,
+    PrefetchTile,
     Reorder,
     Split,
     Unroll,
@@ -295,6 +295,6 @@ class _Plan:
         order = (*digits, (0, 1, 0), (1, tile, inner), (2, 1, 0), (1, 1, tile))
         size = PRODUCTS * self._half * self._steps * _BYTES_OF_ELEMENT
         distance = prefetch_distance(size, self._target)
-        ahead = Prefetch(stage, "k", self._weight, (("t", b.pairs, b.height),)) if b.pairs > b.height else None
+        ahead = PrefetchTile(stage, "k", self._weight, (("t", b.pairs, b.height),)) if b.pairs > b.height else None
         near = near_distance(tile * self._steps * _BYTES_OF_ELEMENT, self._target)
         return packing(self._weight, order, distance, ahead if distance else None, near)

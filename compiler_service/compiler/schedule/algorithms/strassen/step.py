@@ -14,7 +14,7 @@ from compiler_service.compiler.schedule.algorithms.strassen.stages import (
 )
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, Rounding
 from compiler_service.compiler.schedule.language.replacing import replaced_by
-from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import static
 
@@ -34,7 +34,7 @@ class Strassen(AlgorithmStep):
     columns: int
     block: int
 
-    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
+    def replaced(self, state: ScheduleState, stage: KernelStage, weight: Tensor) -> ScheduleState:
         product = product_by(stage, weight, self.columns)
         if product is None or product.tensor.rank < 2 or product.depth % 2 or product.columns % (2 * self.block):
             raise misfit(

@@ -29,7 +29,7 @@ from compiler_service.compiler.schedule.language.steps import (
     FetchNext,
     Guard,
     Parallel,
-    Prefetch,
+    PrefetchTile,
     Reorder,
     Split,
     Unroll,
@@ -275,7 +275,7 @@ class _Plan:
         columns = b.columns or -(-self._columns // self._tile[1])
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
-        ahead = Prefetch(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
+        ahead = PrefetchTile(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
         near = near_distance(tile * self._parts * self._depth * BYTES_OF_ELEMENT, self._target)
         return packing(self._weight, order, self._prefetch, ahead, near)
 

@@ -13,7 +13,7 @@ from compiler_service.compiler.schedule.algorithms.winograd.stages import winogr
 from compiler_service.compiler.schedule.algorithms.winograd.weights import LinearTransform
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, Rounding
 from compiler_service.compiler.schedule.language.replacing import replaced_by
-from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import static
 
@@ -36,7 +36,7 @@ class Winograd(AlgorithmStep):
     chunk: int = 0
     stride: int = 1
 
-    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
+    def replaced(self, state: ScheduleState, stage: KernelStage, weight: Tensor) -> ScheduleState:
         conv = convolution_of(stage)
         asked = (self.axes, self.stride)
         if conv is None or conv.weight.tensor is not weight or (conv.weight_axes, conv.stride) != asked:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, reductions
 from compiler_service.compiler.schedule.model.tasks import TaskLoops, arithmetic_cycles, count, task_loops
@@ -72,7 +72,7 @@ def block_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return None if found is None else (*steps, *_Plan(state.output, found, target).steps())
 
 
-def _match(state: State, kernel: KernelView) -> _Blocks | None:
+def _match(state: ScheduleState, kernel: KernelView) -> _Blocks | None:
     part, *rest = reductions(state)
     total = rest[0] if rest else None
     if not part.compute.axes or not same_axes(state, total or part) or not (total is None or _adds_blocks(total, part)):

@@ -31,7 +31,7 @@ _MOST_TASKS_PER_CORE = 12
 
 
 @dataclass(frozen=True)
-class Work:
+class ContractionWork:
     """``outer`` times ``window`` x ``rows`` x ``columns`` sums of ``steps`` products.
 
     Attributes:
@@ -72,14 +72,14 @@ class Division:
     columns: int
 
 
-def best_division(work: Work, tiles: Iterable[Tile], target: Target) -> tuple[float, Tile, Division]:
+def best_division(work: ContractionWork, tiles: Iterable[Tile], target: Target) -> tuple[float, Tile, Division]:
     """(cycles, register tile, division) that cost the least; of equals, the first tile and the fewest tasks."""
     model = _Model(work, target)
     found = ((model.cost(t, d), t, d) for t in tiles for d in _divisions(work, t, target))
     return min(found, key=lambda f: f[0])
 
 
-def _divisions(work: Work, tile: Tile, target: Target) -> Iterator[Division]:
+def _divisions(work: ContractionWork, tile: Tile, target: Target) -> Iterator[Division]:
     """Lines of the window stay in half of the second-level cache; rows are divided within lines."""
     budget = target.l2 // 2
     most = _MOST_TASKS_PER_CORE * target.cores
@@ -94,7 +94,7 @@ def _divisions(work: Work, tile: Tile, target: Target) -> Iterator[Division]:
                     yield Division(window, rows, width)
 
 
-def _parts(work: Work, window: int, rows: int) -> int:
+def _parts(work: ContractionWork, window: int, rows: int) -> int:
     return work.outer * -(-work.window // window) * -(-work.rows // rows)
 
 
@@ -112,7 +112,7 @@ def _sizes(extent: int, unit: int, fewest: int, most: int) -> Iterator[int]:
 class _Model:
     """Cycles of a division. Two multiply-adds start each cycle; weights arrive meanwhile."""
 
-    def __init__(self, work: Work, target: Target) -> None:
+    def __init__(self, work: ContractionWork, target: Target) -> None:
         self._work, self._target, self._cores = work, target, target.cores
         size = work.weight_bytes * work.columns
         self._again = arrival_rate(size, target)

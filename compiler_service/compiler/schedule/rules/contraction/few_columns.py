@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
     CacheRead,
     ComputeAt,
@@ -62,7 +62,7 @@ class _Product:
     side: int
 
 
-def _match(state: State, kernel: KernelView, target: Target) -> _Product | None:
+def _match(state: ScheduleState, kernel: KernelView, target: Target) -> _Product | None:
     stage = only_reduction(state)
     if (
         stage is None
@@ -91,7 +91,7 @@ def _match(state: State, kernel: KernelView, target: Target) -> _Product | None:
     return _Product(match, rows, few, extent, columns, depth, side)
 
 
-def _steps(state: State, found: _Product, target: Target) -> Schedule:
+def _steps(state: ScheduleState, found: _Product, target: Target) -> Schedule:
     output, stage, tensor = state.output, found.match.stage, found.match.data.tensor
     axes, width = output.compute.axes, lanes(target, stage.tensor.dtype)
     row, few = axes[found.rows], tuple(axes[i].name for i in found.few)
@@ -122,7 +122,7 @@ def _vectors(width: int, found: _Product, target: Target) -> int:
     return max(1, min(wanted, found.extent // width, room))
 
 
-def _cycles(state: State, found: _Product, size: int, width: int) -> float:
+def _cycles(state: ScheduleState, found: _Product, size: int, width: int) -> float:
     """Cycles of a tile of ``size`` rows."""
     moved = memory_cycles(found.match.data.tensor.dtype.itemsize) * found.depth
     summed = arithmetic_cycles(found.match.stage.body, width) * found.depth

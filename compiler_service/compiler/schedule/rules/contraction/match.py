@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.model.analysis import bound_axes, depends, is_free, steps_along
 from compiler_service.compiler.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var, walk
@@ -132,7 +132,7 @@ def _rows(stage: KernelStage, data: Load, weight: Load) -> tuple[str | None, str
     return used[-1] if used else None, used[-2] if len(used) > 1 else None
 
 
-def local_data(state: State, reduction: KernelStage) -> KernelStage | None:
+def local_data(state: ScheduleState, reduction: KernelStage) -> KernelStage | None:
     """The computed stage that the reduction reads as data (padding, a prologue), if any; of a sum of unknown length none is kept, since
     all of that would be."""
     match = match_contraction(reduction)
@@ -152,7 +152,7 @@ def _is_of_known_length(stage: KernelStage) -> bool:
 
 
 def transposed_weight(
-    state: State, reduction: KernelStage, inlined: KernelStage, constants: frozenset[Tensor]
+    state: ScheduleState, reduction: KernelStage, inlined: KernelStage, constants: frozenset[Tensor]
 ) -> KernelStage | None:
     """The stage that moves the weight into place, when reading through it (as ``inlined`` does) is not along the columns; of a sum of
     unknown length none is kept."""
@@ -165,7 +165,7 @@ def transposed_weight(
     return source
 
 
-def same_axes(state: State, reduction: KernelStage) -> bool:
+def same_axes(state: ScheduleState, reduction: KernelStage) -> bool:
     """Whether the output reads the reduction at its own index."""
     output = state.output
     own = tuple(a.var for a in output.compute.axes)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.schedule.language.steps import Pack, Prefetch
+from compiler_service.compiler.schedule.language.steps import Pack, PrefetchTile
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
 from compiler_service.compiler.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
@@ -36,7 +36,11 @@ def near_distance(tile: int, target: Target) -> int:
 
 
 def packing(
-    tensor: str, order: tuple[tuple[int, int, int], ...], distance: int, ahead: Prefetch | None = None, near: int = 0
+    tensor: str,
+    order: tuple[tuple[int, int, int], ...],
+    distance: int,
+    ahead: PrefetchTile | None = None,
+    near: int = 0,
 ) -> Schedule:
     """Pack the weights ``tensor``; ask memory for them a tile ahead, and the second cache level ``near`` bytes ahead, or else
     memory ``distance`` bytes ahead."""

@@ -14,12 +14,12 @@ from copy import copy
 
 from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import KernelStage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
     CacheRead,
     ComputeAt,
     Parallel,
-    Prefetch,
+    PrefetchTile,
     Reorder,
     SkipPadding,
     Split,
@@ -122,7 +122,7 @@ class _Plan:
     def __init__(
         self,
         kernel: KernelView,
-        state: State,
+        state: ScheduleState,
         match: Contraction,
         local: KernelStage | None,
         transposed: KernelStage | None,
@@ -318,7 +318,7 @@ class _Plan:
             sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
             assert match.stage.reduction is not None
             last, name = match.stage.reduction.axes[-1].name, self._argument.name
-            fetched = Prefetch(match.stage.name, last, name, sweeps) if sweeps else None
+            fetched = PrefetchTile(match.stage.name, last, name, sweeps) if sweeps else None
             near = near_distance(self._sizes.tile_bytes(self._blocking), self._target)
             if self._rows is not None and not isinstance(self._rows.extent, int):
                 near = ahead  # there may be one row, and so one sweep of each tile
@@ -340,7 +340,7 @@ class _Plan:
         assert summed is not None
         swept = self._sizes.finishes_rows(b)
         return [
-            Prefetch(
+            PrefetchTile(
                 match.stage.name,
                 summed.axes[0].name,
                 self._rows_of.name,

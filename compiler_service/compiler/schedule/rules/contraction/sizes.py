@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.model.analysis import depends
 from compiler_service.compiler.schedule.model.tiles import chunk, lanes, register_tile, register_tiles, tile_cycles
-from compiler_service.compiler.schedule.rules.contraction.division import Division, Tile, Work, best_division
+from compiler_service.compiler.schedule.rules.contraction.division import ContractionWork, Division, Tile, best_division
 from compiler_service.compiler.schedule.rules.contraction.match import Contraction
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, axis_var
 from shared_ir.expr import Const, substitute
@@ -135,7 +135,7 @@ class TileSizes:
         work = self._work()
         return self._guessed() if work is None else self._computed(work)
 
-    def _computed(self, work: Work) -> ContractionBlocking:
+    def _computed(self, work: ContractionWork) -> ContractionBlocking:
         """What the model of the target finds best for sizes that are all known."""
         dtype = self._match.stage.tensor.dtype
         tiles = [Tile(h, v * self.width) for h, v in register_tiles(work.rows, work.columns, self._target, dtype)]
@@ -143,14 +143,14 @@ class TileSizes:
         width = min(tile.width, max(2, work.columns)) if work.columns < self.width else tile.width
         return ContractionBlocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
 
-    def _loops(self, work: Work, tile: Tile, division: Division) -> tuple[int, int, int]:
+    def _loops(self, work: ContractionWork, tile: Tile, division: Division) -> tuple[int, int, int]:
         """(window chunk, row chunk, column chunk); the loop that data is copied in stays, even if it turns once."""
         window = 0 if self._layout.window is None else division.window
         rows = -(-division.rows // tile.height) * tile.height
         keeps = self._operands.copied and self._layout.window is None
         return window, rows if keeps or division.rows < work.rows else 0, division.columns % work.columns
 
-    def _work(self) -> Work | None:
+    def _work(self) -> ContractionWork | None:
         """None where a size is the run's, and for groups."""
         stage, layout = self._match.stage, self._layout
         assert stage.reduction is not None
@@ -161,7 +161,7 @@ class TileSizes:
         row_bytes = self._row_bytes()
         rows, window = _extent(layout.rows), _extent(layout.window)
         stride = 1 if layout.window is None else self._stride(layout.window)
-        return Work(
+        return ContractionWork(
             outer=_product(a.extent for a in layout.outer),
             window=window,
             rows=rows,

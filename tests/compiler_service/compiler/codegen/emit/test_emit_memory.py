@@ -19,13 +19,13 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     For,
     ForKind,
     Function,
     If,
     Let,
     Ramp,
-    Scope,
     Statement,
     Store,
     VectorReduce,
@@ -198,8 +198,8 @@ def test_scalar_select_branches_around_its_loads(page: tuple[Array, Array], targ
 def test_loops_ifs_lets_and_scratch(host: Target) -> None:
     """Row sums of a triangle, kept in scratch memory, doubled on even rows."""
     row, column = Var("row"), Var("column")
-    sums = Buffer("sums", F32, (16,), Scope.SCRATCH)
-    other = Buffer("other", F32, (3,), Scope.SCRATCH)
+    sums = Buffer("sums", F32, (16,), BufferScope.SCRATCH)
+    other = Buffer("other", F32, (3,), BufferScope.SCRATCH)
     at = BufferLoad(sums, (row,))
     add = Store(sums, (row,), at + BufferLoad(X, (Var("base") + column,)))
     inner = Let(Var("base"), row * 16, For(column, row + 1, ForKind.SERIAL, add))
@@ -264,7 +264,7 @@ def test_negative_index_arithmetic_floors(host: Target) -> None:
 def test_bfloat_accumulator_on_the_stack(host: Target) -> None:
     dtype = DType.BFLOAT16
     x, y = Buffer("x", dtype, (64,)), Buffer("y", dtype, (1,))
-    total = Buffer("total", dtype, (1,), Scope.STACK)
+    total = Buffer("total", dtype, (1,), BufferScope.STACK)
     k = Var("k")
     step = Store(total, (Const(0),), BufferLoad(total, (Const(0),)) + BufferLoad(x, (k,)))
     body = Allocate(

@@ -9,7 +9,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from compiler_service.compiler.frontend.reading.external_data import ExternalData
-from compiler_service.compiler.frontend.reading.limits import Budget, FrontendLimits
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits, ImportBudget
 from compiler_service.compiler.frontend.reading.tensors import DTYPES, dense, to_array
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -19,7 +19,7 @@ _BYTES: dict[DType, int] = {t: n for n, t in DTYPES.items() if t is not DType.ST
 
 def read(tensor: onnx.TensorProto, limits: FrontendLimits | None = None) -> np.ndarray:
     limits = limits or FrontendLimits()
-    return to_array(tensor, ExternalData({}, None, limits), Budget(limits))
+    return to_array(tensor, ExternalData({}, None, limits), ImportBudget(limits))
 
 
 @pytest.mark.parametrize("dtype", list(_BYTES), ids=str)
@@ -101,7 +101,7 @@ def _sparse(values: list[float], indices: object, dims: list[int]) -> onnx.Spars
 @pytest.mark.parametrize("indices", [[1, 5], [[0, 1], [1, 2]]], ids=["linear", "by axis"])
 def test_sparse_tensors_become_dense(indices: object) -> None:
     limits = FrontendLimits()
-    found = dense(_sparse([5, 7], indices, [2, 3]), ExternalData({}, None, limits), Budget(limits))
+    found = dense(_sparse([5, 7], indices, [2, 3]), ExternalData({}, None, limits), ImportBudget(limits))
     assert found.tolist() == [[0, 5, 0], [0, 0, 7]]
 
 
@@ -120,14 +120,14 @@ def test_sparse_tensors_become_dense(indices: object) -> None:
 def test_malformed_sparse_tensors_are_named(values: list[float], indices: object, dims: list[int]) -> None:
     limits = FrontendLimits()
     with pytest.raises(IngotError) as caught:
-        dense(_sparse(values, indices, dims), ExternalData({}, None, limits), Budget(limits))
+        dense(_sparse(values, indices, dims), ExternalData({}, None, limits), ImportBudget(limits))
     assert (caught.value.code, caught.value.tensor) == (ErrorCode.INVALID_MODEL, "s")
 
 
 def test_a_sparse_bomb_is_refused() -> None:
     limits = FrontendLimits()
     with pytest.raises(IngotError) as caught:
-        dense(_sparse([1.0], [0], [2**20, 2**20]), ExternalData({}, None, limits), Budget(limits))
+        dense(_sparse([1.0], [0], [2**20, 2**20]), ExternalData({}, None, limits), ImportBudget(limits))
     assert caught.value.code is ErrorCode.LIMIT_EXCEEDED
 
 

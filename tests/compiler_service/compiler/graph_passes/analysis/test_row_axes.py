@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from compiler_service.compiler.graph_passes.analysis.row_axes import SAME, Batch, RowAxis, Rows, rows_of
+from compiler_service.compiler.graph_passes.analysis.row_axes import SAME, BatchRows, RowAxis, Rows, rows_of
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import cast, select
 from shared_ir.expr.dim import symbol
 
 N, S = symbol("batch"), symbol("s")
-BATCH = Batch("batch", frozenset({"s"}))
+BATCH = BatchRows("batch", frozenset({"s"}))
 X = placeholder("x", (N * 4, 6), DType.FLOAT32)
 WEIGHTS = placeholder("w", (6, 6), DType.FLOAT32)
 PLACES = placeholder("p", (N * 4,), DType.INT64)

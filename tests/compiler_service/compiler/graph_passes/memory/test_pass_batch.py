@@ -7,7 +7,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, stage_of
+from compiler_service.compiler.graph_passes.fusion.batch_parts import BatchTiling, stage_of
 from compiler_service.compiler.graph_passes.fusion.fuse import Fuse
 from compiler_service.compiler.graph_passes.fusion.tile_batch import Costs, TileBatch
 from compiler_service.compiler.graph_passes.memory.place_parts import PlaceParts
@@ -139,7 +139,7 @@ def test_groups_that_mix_samples_are_no_stages(text: str) -> None:
     constants = "const %rows: float32[8, 1] = [1., 2., 3., 4., 5., 6., 7., 8.]"
     found = run_passes(graph(f"graph main(%x: float32[8, 4]) -> (%y) {{\n{constants}\n{text}\n}}"), Fuse())
     known = known_values(found)
-    stages = [stage_of(n, Batch(8), found.constants, known) for n in found.nodes]
+    stages = [stage_of(n, BatchTiling(8), found.constants, known) for n in found.nodes]
     assert None in stages
 
 
@@ -152,7 +152,7 @@ def test_the_number_of_samples_is_another_one_for_a_part() -> None:
     }"""),
         Fuse(),
     )
-    assert [stage_of(n, Batch(Var("batch")), found.constants, known_values(found)) for n in found.nodes] == [None]
+    assert [stage_of(n, BatchTiling(Var("batch")), found.constants, known_values(found)) for n in found.nodes] == [None]
 
 
 def test_the_costs_of_a_target() -> None:

@@ -79,12 +79,12 @@ def test_every_pass_keeps_the_meaning(program: Program, symbols: dict[str, int])
     function = program()
     expected = outputs(function, symbols)
     flat = False
-    for name, loop_pass in LOOP_PASSES:
-        function = loop_pass(function)
-        flat = flat or name == "unroll"
+    for item in LOOP_PASSES:
+        function = item.apply(function)
+        flat = flat or item.name == "unroll"
         verify(function, flat)
         for before, after in zip(expected, outputs(function, symbols), strict=True):
-            np.testing.assert_array_equal(before, after, err_msg=f"after {name}")
+            np.testing.assert_array_equal(before, after, err_msg=f"after {item.name}")
 
 
 @pytest.mark.parametrize(("program", "symbols"), PROGRAMS, ids=NAMES)
@@ -94,7 +94,10 @@ def test_result(program: Program, symbols: dict[str, int], golden: Golden) -> No
 
 def test_stages_of_a_matmul(golden: Golden) -> None:
     stages: list[str] = []
-    run(register_tiled_matmul(rows=2, vectors=1), lambda name, f: stages.append(f"-- {name}\n{print_function(f)}\n"))
+    run(
+        register_tiled_matmul(rows=2, vectors=1),
+        lambda item, f: stages.append(f"-- {item.name}\n{print_function(f)}\n"),
+    )
     golden("\n".join(stages))
 
 

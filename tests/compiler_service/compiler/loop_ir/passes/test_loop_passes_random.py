@@ -18,12 +18,12 @@ from compiler_service.compiler.loop_ir.ir import (
     Allocate,
     Block,
     Buffer,
+    BufferScope,
     For,
     ForKind,
     Function,
     If,
     Let,
-    Scope,
     Statement,
 )
 from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
@@ -174,7 +174,7 @@ def elementwise(context: Context, y: Buffer, at: list[Expr], number: int) -> Sta
     if choice == 1:
         return accumulate(context, y, at, number)
     if choice == 2:  # through private memory
-        local = Buffer(f"local{number}", FLOAT, (2,), Scope.STACK)
+        local = Buffer(f"local{number}", FLOAT, (2,), BufferScope.STACK)
         first, second = store(local, [1], context.number()), store(local, [0], context.number(1))
         total = store(y, at, load(local, 0) + load(local, 1))
         return Allocate(local, Block((first, second, total)))
@@ -223,9 +223,9 @@ def test_passes_keep_the_meaning(program: Program, n: int) -> None:
     verify(function)
     expected = results(function, n)
     flat = False
-    for name, loop_pass in LOOP_PASSES:
-        function = loop_pass(function)
-        flat = flat or name == "unroll"
+    for item in LOOP_PASSES:
+        function = item.apply(function)
+        flat = flat or item.name == "unroll"
         verify(function, flat)
         for before, after in zip(expected, results(function, n), strict=True):
-            np.testing.assert_array_equal(before, after, err_msg=f"after {name}:\n{print_function(function)}")
+            np.testing.assert_array_equal(before, after, err_msg=f"after {item.name}:\n{print_function(function)}")

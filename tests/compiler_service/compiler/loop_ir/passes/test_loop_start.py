@@ -9,9 +9,9 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    BufferScope,
     Function,
     Ramp,
-    Scope,
     Statement,
     Store,
 )
@@ -23,7 +23,7 @@ from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var
 F32 = DType.FLOAT32
 X = Buffer("x", F32, (64,))
 OUT = Buffer("out", F32, (64,))
-ACC = Buffer("acc", F32, (32,), Scope.STACK)
+ACC = Buffer("acc", F32, (32,), BufferScope.STACK)
 INFINITY = Const(float("-inf"), F32)
 
 

@@ -11,9 +11,9 @@ from compiler_service.compiler.loop_ir.ir import (
     Allocate,
     Block,
     Buffer,
+    BufferScope,
     If,
     Let,
-    Scope,
     Statement,
 )
 from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
@@ -245,7 +245,7 @@ def test_a_guarded_reduction_takes_the_identity_where_it_is_off() -> None:
 
 
 def test_private_memory_gains_an_axis_of_lanes() -> None:
-    local = Buffer("local", FLOAT, (2,), Scope.STACK)
+    local = Buffer("local", FLOAT, (2,), BufferScope.STACK)
     body = Allocate(local, Block((store(local, [1], load(X, T, V)), store(Y, [T, V], load(local, 1) * 2.0))))
     assert vectorized(body) == [
         "stack local: float32[2, 4]",

@@ -11,7 +11,7 @@ from compiler_service.compiler.schedule.algorithms.byte_dots.stages import Words
 from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.schedule.language.steps import CacheRead, Prefetch
+from compiler_service.compiler.schedule.language.steps import CacheRead, PrefetchTile
 from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
@@ -132,7 +132,7 @@ def test_a_first_convolution_puts_its_words_together(target: Target) -> None:
 def test_rows_are_asked_for_by_the_name_of_their_bytes() -> None:
     """Data that the second cache level does not hold."""
     schedule = check(matmul(40, 64, 48), replace(VNNI, l2=512), {})
-    assert any(isinstance(step, Prefetch) and step.tensor == "x" for step in schedule)
+    assert any(isinstance(step, PrefetchTile) and step.tensor == "x" for step in schedule)
 
 
 @pytest.mark.slow

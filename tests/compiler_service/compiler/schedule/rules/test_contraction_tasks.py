@@ -12,11 +12,11 @@ from compiler_service.compiler.loop_ir.text import expression_text
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.steps import Pack, Parallel, Reorder, Split
-from compiler_service.compiler.schedule.language.steps import Prefetch as PrefetchStep
+from compiler_service.compiler.schedule.language.steps import PrefetchTile as PrefetchStep
 from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.tiles import register_tiles
 from compiler_service.compiler.schedule.records import from_json, to_json
-from compiler_service.compiler.schedule.rules.contraction.division import Division, Tile, Work, best_division
+from compiler_service.compiler.schedule.rules.contraction.division import ContractionWork, Division, Tile, best_division
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.strides import Strides
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
@@ -41,17 +41,17 @@ def product(rows: int, depth: int, columns: int, strides: Strides | None = None)
     )
 
 
-def work(rows: int, depth: int, columns: int, window: int = 1) -> Work:
+def work(rows: int, depth: int, columns: int, window: int = 1) -> ContractionWork:
     size = 4 * depth
-    return Work(1, window, rows, columns, depth, size, size, rows * size, False, False, 16)
+    return ContractionWork(1, window, rows, columns, depth, size, size, rows * size, False, False, 16)
 
 
-def division(given: Work, cores: int) -> Division:
+def division(given: ContractionWork, cores: int) -> Division:
     tiles = [Tile(h, 16 * v) for h, v in register_tiles(given.rows, given.columns, AVX512, F32)]
     return best_division(given, tiles, replace(AVX512, cores=cores))[2]
 
 
-def tasks(given: Work, d: Division) -> int:
+def tasks(given: ContractionWork, d: Division) -> int:
     sizes = ((given.window, d.window), (given.rows, d.rows), (given.columns, d.columns))
     return int(np.prod([-(-extent // size) for extent, size in sizes]))
 

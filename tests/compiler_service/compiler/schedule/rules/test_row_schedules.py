@@ -12,10 +12,10 @@ from compiler_service.compiler.loop_ir.ir import (
     Allocate,
     Block,
     Buffer,
+    BufferScope,
     For,
     ForKind,
     Let,
-    Scope,
     Statement,
     Store,
     substatements,
@@ -145,7 +145,7 @@ def test_any_number_of_rows_goes_side_by_side(most: int) -> None:
 
 
 def swept(extent: int) -> tuple[Statement, Store, For, Store]:
-    i, out = Var("i"), Buffer("out", F32, (extent,), Scope.STACK)
+    i, out = Var("i"), Buffer("out", F32, (extent,), BufferScope.STACK)
     first, each, last = (Store(out, (at,), lift(1.0, F32)) for at in (lift(0), i, lift(extent - 1)))
     loop = For(i, lift(extent), ForKind.SERIAL, each)
     return Allocate(out, Block((first, loop, last))), first, loop, last
