@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import signal
 from collections.abc import Callable
@@ -82,7 +81,7 @@ def test_what_is_no_message_is_dropped(tmp_path: Path, monkeypatch: pytest.Monke
             )
             with consumer:
                 wait_until(lambda: _drain(connection) and bool(found))
-        assert b"j1" in base64.b64decode(found[0])
+        assert "j1" in str(found[0])
 
 
 def _drain(connection: Any) -> bool:
