@@ -36,7 +36,7 @@ def test_what_yesterday_packed_is_read() -> None:
 def test_what_is_no_record_is_refused(text: str) -> None:
     """Also a few bytes that become very many: whoever lists jobs would read them."""
     packed = zlib.compressobj(9, zdict=_COMMON)
-    with pytest.raises(ValueError, match=".+"):
+    with pytest.raises(ValueError, match=r".+"):
         unpack(base64.b85encode(packed.compress(text.encode()) + packed.flush()).decode())
 
 
