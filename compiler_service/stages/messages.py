@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from shared_ir.foreign_json import foreign_json
 from shared_ir.printable import printable
 
 MOST_LINE_CHARACTERS = 4000
@@ -50,9 +50,9 @@ class Lines:
 
 
 def _progress(line: bytes) -> Mapping[str, Any] | None:
-    """The report that ``line`` is; None where it is none."""
-    with contextlib.suppress(ValueError):
-        match foreign_json(line):
+    """The report that ``line`` is; None where it is none. NOTE: JSON has numbers beyond those of messages, and halves of surrogates."""
+    with contextlib.suppress(ValueError, RecursionError):
+        match json.loads(line):
             case {"stage": str(stage), "done": int(done), "total": int(total), "message": str(text)}:
                 if _is_count(done) and _is_count(total) and len(stage) <= MOST_NAME:
                     words = {"stage": printable(stage, kept=""), "message": printable(text[:MOST_TEXT], kept="")}

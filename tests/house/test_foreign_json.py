@@ -13,6 +13,7 @@ OWN = {
     "compiler_service/compiler/codegen/toolchain/frames.py": "what the linker's process, a copy of this one, wrote",
     "compiler_service/compiler/codegen/toolchain/recipe.py": "what a stage wrote that reads no model",
     "compiler_service/compiler/graph_passes/rewriting/option_text.py": "one text in quotes",
+    "compiler_service/stages/messages.py": "catches what there is to catch, and makes halves of pairs visible instead of dropping the line",
     "compiler_service/stages/process.py": "what the worker wrote",
     "ingot/demo/latency.py": "what a process of ours wrote",
     "ingot/embedded/installation.py": "what the services of this installation wrote",
