@@ -106,7 +106,7 @@ def make_parts(
 
 def _redis(url: str, *, answers: bool) -> Redis:
     """``answers``: to clients, who are not kept waiting. A connection that broke is made anew once, which a Redis that is back needs."""
-    common: dict[str, Any] = {"decode_responses": True, "health_check_interval": 30}
+    common: dict[str, Any] = {"decode_responses": True, "encoding_errors": "replace", "health_check_interval": 30}
     if not answers:
         return Redis.from_url(url, socket_timeout=_MOST_SECONDS, **common)
     once = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))

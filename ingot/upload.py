@@ -254,14 +254,22 @@ def _beside(model: Path, location: str, tensor: str) -> Path:
     name = PurePosixPath(location)
     path = model.parent / name
     inside = bool(location) and not name.is_absolute() and ".." not in name.parts
-    if not inside or path.resolve() != model.parent.resolve() / name or not path.is_file():
+    try:
+        found = inside and path.resolve() == model.parent.resolve() / name and path.is_file()
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # no name of a file: too long, with NUL in it, or links that lead nowhere
+        found = False
+    if not found:
         raise IngotError(
             ErrorCode.EXTERNAL_DATA,
             "external data is not a file beside the model",
             tensor=tensor,
             field=str(model),
             expected=f"a plain file under {model.parent}",
-            received=repr(location),
+            received=repr(location[:200]),
             remedy="Copy the external data into the folder of the model, or give it as external_data.",
         )
     return path

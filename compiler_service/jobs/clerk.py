@@ -26,6 +26,7 @@ from shared_ir.artifact.published import check_label, check_model_name, check_ne
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.registry.registry import ArtifactRegistry
 from shared_ir.storage.protocol import ObjectStore
 
@@ -95,7 +96,7 @@ class OrderedWrites:
                 "a worker has not answered yet" if taken else "no worker is there to write what was asked for",
                 remedy="Look whether it was done, and try again." if taken else "Try again when a worker runs.",
             )
-        answer = json.loads(found[1])
+        answer = foreign_json(found[1])
         if answer.get("error"):
             raise IngotError.from_dict(answer["error"])
         return answer.get("result")
@@ -174,10 +175,10 @@ class Clerk:
 
     def _proven(self, packet: str) -> Mapping[str, Any]:
         """Raises IngotError ARTIFACT_UNTRUSTED, or what comes of reading what is none."""
-        outer = json.loads(packet)
+        outer = foreign_json(packet)
         text = outer["order"].encode()
         self._trust.verify(_DOMAIN + text, Signature(outer["key"], outer["seal"]))
-        order: Mapping[str, Any] = json.loads(text)
+        order: Mapping[str, Any] = foreign_json(text)
         old = time.time() - order["time"]
         if abs(old) > _FRESH_SECONDS:
             message = "an order to write came late"

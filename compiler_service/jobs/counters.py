@@ -11,6 +11,7 @@ from typing import Any
 from redis import Redis
 
 from compiler_service.boundary.parts import Standing
+from shared_ir.foreign_json import foreign_json
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the stage duration histogram, in seconds."""
@@ -71,7 +72,7 @@ class Counters:
     def boundaries(self) -> Sequence[Standing]:
         """Those of all machines with a worker."""
         names = list(self._redis.scan_iter(f"{_BOUNDARY}*"))
-        return [Standing.from_dict(json.loads(text)) for text in (self._redis.mget(names) if names else ()) if text]
+        return [Standing.from_dict(foreign_json(text)) for text in (self._redis.mget(names) if names else ()) if text]
 
     def targets(self) -> Mapping[tuple[str, str, str], int]:
         """Finished targets by state, target and error code."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import stat
@@ -16,6 +15,7 @@ from compiler_service.boundary.launch import REFUSED
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.service_kit.status import visible
 
 RESULT_FILE = "result.json"
@@ -44,9 +44,9 @@ def read_result(work: Path) -> Mapping[str, Any]:
     if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
         raise _senseless("there is no answer, or one that is too long")
     try:
-        answer = json.loads(path.read_bytes())
+        answer = foreign_json(path.read_bytes())
         error = _bounded({**answer["error"], "code": ErrorCode(answer["error"]["code"])}) if "error" in answer else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
         raise _senseless(type(fault).__name__) from fault
     if error is not None:
         raise error

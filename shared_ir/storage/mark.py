@@ -6,7 +6,6 @@ before refuses that, instead of beginning another one.
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.storage.files import create_atomically
 
 MARK = "ingot-store.json"
@@ -98,7 +98,7 @@ class StoreMark:
     def _read(self) -> str:
         try:
             with (self.root / MARK).open("rb") as file:
-                found = json.loads(file.read(_LARGEST_MARK))["id"]
+                found = foreign_json(file.read(_LARGEST_MARK))["id"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._away("it cannot be told whether it is itself", f"{MARK}: {type(error).__name__}") from error
         return str(found)[:100]

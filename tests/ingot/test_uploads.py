@@ -226,11 +226,16 @@ def test_external_data_is_found_beside_the_model(tmp_path: Path) -> None:
     assert source.external_data == {"weights.bin": sha256_hex((tmp_path / "weights.bin").read_bytes())}
 
 
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "", "missing.bin"])
+@pytest.mark.parametrize(
+    "location",
+    ["../secret", "/etc/passwd", "", "missing.bin", "a" * 5000, "a\0b", "loop/x"],
+    ids=lambda name: repr(name)[:14],
+)
 def test_external_data_elsewhere_is_not_sent(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret").write_bytes(b"0123456789abcdef")
+    (folder / "loop").symlink_to("loop")
     save_with_external_data(folder, "weights.bin")
     proto = onnx.load(folder / "m.onnx", load_external_data=False)
     proto.graph.initializer[0].external_data[0].value = location

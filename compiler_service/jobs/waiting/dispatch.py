@@ -17,6 +17,7 @@ from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.line import LINES, Waiting, WaitingLine, place
 from compiler_service.jobs.waiting.machines import Machines
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.machine.machine import Machine
 
 _VERIFY = LINES[JobStage.VERIFY]
@@ -133,7 +134,7 @@ def need_of(record: JobRecord, number: int, stage: JobStage) -> str:
 
 
 def _of_text(need: str) -> tuple[str, Sequence[str]]:
-    triple, features = json.loads(need)
+    triple, features = foreign_json(need)
     return triple, features
 
 

@@ -118,9 +118,12 @@ def test_labels_are_set_by_a_worker(running: Split) -> None:
     assert signing_key_id(running.redis) == running.worker.parts.signer.key_id
 
 
-def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
+@pytest.mark.parametrize(
+    "order", [b"\xff\xfe", b"[" * 100_000, b"[1]", b'{"order":"' + b"[" * 100_000 + b'","key":"","seal":""}']
+)
+def test_what_is_no_order_does_not_end_the_clerk(running: Split, order: bytes) -> None:
     raw = Redis.from_url(running.settings.redis_url)
-    raw.rpush("ingot:writes", b"\xff\xfe")
+    raw.rpush("ingot:writes", order)
     running.api.repository.set_label("m", "stable", 1)
     assert running.api.repository.labels("m") == {"stable": 1}
 
