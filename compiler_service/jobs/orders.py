@@ -17,8 +17,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
 _OPEN, _DONE = "orders/open", "orders/done"
-_LARGEST_ORDER = 4 << 20
-"""Bytes: a job of 64 targets with all its options and errors."""
+_LARGEST_ORDER = 16 << 20
+"""Bytes: a job of 64 targets with all its options and errors, of whatever characters."""
 
 
 @dataclass(frozen=True)

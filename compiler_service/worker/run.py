@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
 from compiler_service.worker.turns import Turns
-from shared_ir.artifact.signature import fingerprint
+from shared_ir.artifact.signature import OwnKey, fingerprint
 from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 _CHATTY = ("celery.worker.strategy", "celery.app.trace")
 """They tell of each task without its job, which has lines of ours."""
 
+_LOOK_SECONDS = 2.0
+"""How soon a worker finds that its key was revoked."""
 _VERIFY = LINES[JobStage.VERIFY]
 _TELL_OUTAGES = (
     "celery.worker.request",
@@ -75,6 +79,8 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     registry, signer = parts.repository, parts.signer
     writes = writes_of(registry)
     Clerk(parts.service.store.redis, registry.store, parts.keys.order_trust, writes, signer.key_id).start(stopping)
+    revoked = threading.Event()
+    _start("revoked", end_when_revoked, signer, stopping, revoked)
     logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queues = ",".join([*map(queue_name, lines), *([queue_name(_VERIFY, machine.kind)] if _VERIFY in lines else ())])
@@ -84,7 +90,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     finally:
         TRACING.close()
         settings.liveness.unlink(missing_ok=True)
-    return 0
+    return int(revoked.is_set())
 
 
 def _start(name: str, act: Callable[..., None], *arguments: object) -> None:
@@ -112,6 +118,17 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
         stopping=stopping,
         name=f"{socket.gethostname()}-{secrets.token_hex(4)}",
     )
+
+
+def end_when_revoked(key: OwnKey, stopping: threading.Event, revoked: threading.Event) -> None:
+    """End the process as SIGTERM does, and set ``revoked``, once its key is trusted no longer: what it would sign nobody would take.
+    When it is started again it says so, and does not start."""
+    while not stopping.wait(_LOOK_SECONDS):
+        if key.is_revoked:
+            logger.critical("key %s of this worker was revoked: it hands on what it does, and ends", key.key_id)
+            revoked.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
 
 
 def say_alive(parts: Parts, settings: Settings, name: str, verifies: Machine | None, stopping: threading.Event) -> None:

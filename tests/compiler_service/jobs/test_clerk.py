@@ -118,6 +118,25 @@ def test_labels_are_set_by_a_worker(running: Split) -> None:
     assert signing_key_id(running.redis) == running.worker.parts.signer.key_id
 
 
+def test_an_api_whose_key_is_revoked_orders_nothing(running: Split) -> None:
+    (public,) = running.settings.orders_directory.glob("*.pub")
+    kept = public.read_bytes()
+    public.unlink()
+    order = Submission("n", running.worker.upload({"name": "n"}), ("x86-64-v3",), {})
+    for ask in (
+        lambda: running.api.repository.set_label("m", "stable", 1),
+        lambda: running.api.service.submit(order),
+    ):
+        with pytest.raises(IngotError, match="was revoked while it ran") as caught:
+            ask()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert running.api.service.orders.unfinished() == []
+    assert running.api.service.store.active_count() == 0
+    public.write_bytes(kept)
+    running.api.repository.set_label("m", "stable", 1)
+    assert running.api.service.submit(order).id
+
+
 def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
     raw = Redis.from_url(running.settings.redis_url)
     raw.rpush("ingot:writes", b"\xff\xfe")
