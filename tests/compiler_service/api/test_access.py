@@ -92,6 +92,14 @@ def test_a_scope_allows_what_is_its_own(guarded: Guarded, scope: Scope) -> None:
         assert (status(client, name, request) is not grpc.StatusCode.PERMISSION_DENIED) == allowed, name
 
 
+def test_the_token_that_the_page_makes_for_a_ci_compiles_and_waits() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("ingot tokens new ci "))
+    given = set(line.partition("--scope ")[2].split()[0].split(","))
+    called = ("QueryUpload", "UploadModel", "Compile", "WatchJob", "GetJob", "GetModel")
+    assert given >= {scope.value for method in called for scope in SCOPES[method]}
+
+
 def test_labels_of_a_compilation_need_their_scope(guarded: Guarded) -> None:
     client = guarded.client("x", Scope.UPLOAD, Scope.COMPILE, Scope.PUBLISH)
     request = pb.CompileRequest(

@@ -145,6 +145,25 @@ def test_an_error_says_what_was_done_before_it(
     assert "before that" not in run(own, "models", "net", *order[2:]).errors
 
 
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), IngotError(ErrorCode.PERMISSION_DENIED, "the token may not do this")]
+)
+def test_who_stops_waiting_for_a_job_learns_its_id(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "watch", watch, raising=False)
+    (tmp_path / "net.onnx").write_bytes(b"a model")
+    found = run(own, "compile", "net.onnx")
+    assert found.status in (1, 130)
+    assert f"job {DONE.id} " in found.errors
+    assert "goes on" in found.errors
+
+
 def huge() -> Artifact:
     """A model of many inputs and outputs, whose arena is a formula of pages."""
     names = [f"size_of_something_{number}" for number in range(40)]
