@@ -85,7 +85,7 @@ capabilities:
 {{/* A value as text. Numbers of a values file are floats to Helm: printed as they are, 268435456 would be 2.68435456e+08, which is no
      number to a service. */}}
 {{- define "ingot.text" -}}
-{{- if and (kindIs "float64" .) (eq (floor .) .) }}{{ int64 . }}{{ else }}{{ . }}{{ end -}}
+{{- if not (kindIs "float64" .) }}{{ . }}{{ else if eq (floor .) . }}{{ int64 . }}{{ else if gt . 1000.0 }}{{ printf "%.3f" . }}{{ else }}{{ . }}{{ end -}}
 {{- end -}}
 
 {{/* Variables of the object store, then those of `extraEnv`. Takes (dict "root" . "values" "runtime"). */}}
