@@ -140,7 +140,7 @@ def _compile_there(
             with _told_that_it_goes_on(job, output):
                 for event in client.watch(job.id):
                     bars.event(event)
-                job = client.job(job.id)
+                job = client.wait(job.id)
     if job.error is not None:
         output.document(job)
         return output.error(job.error)

@@ -147,7 +147,7 @@ def _watch(client: Client, id: str, output: Output) -> int:
         for event in client.watch(id):
             output.line(event)
             bars.event(event)
-    job = client.job(id)
+    job = client.wait(id)
     if job.error is not None:
         return output.error(job.error)
     if not output.json:

@@ -164,6 +164,22 @@ def test_who_stops_waiting_for_a_job_learns_its_id(
     assert "goes on" in found.errors
 
 
+@pytest.mark.parametrize("words", [("compile", "net.onnx"), ("jobs", "1", "--watch")])
+def test_who_has_followed_a_job_asks_how_it_ended_until_he_is_told(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that starts again at that very moment ends no command."""
+
+    def away(*_: Any) -> Any:
+        raise IngotError(ErrorCode.UNAVAILABLE, "the service starts again")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(b"a model")
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "job", away, raising=False)  # which asks once
+    assert run(own, *words).status == 0
+
+
 def huge() -> Artifact:
     """A model of many inputs and outputs, whose arena is a formula of pages."""
     names = [f"size_of_something_{number}" for number in range(40)]
