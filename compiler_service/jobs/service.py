@@ -360,7 +360,7 @@ class JobService:
         changes: dict[str, Any] = {"state": state, "artifact_key": artifact_key, "error": error, "leased": False}
         if not self.store.update_target(record.id, number, **changes, cache_hit=cache_hit):
             return
-        self._counters.target_finished(state, target.target, error.code if error else "")
+        self._counters.target_finished(state, target, error.code if error else "")
         if target.follows:
             self.store.flights.leave(target.request_key, record.id, number)
             self._take_place_back(record, target)

@@ -183,6 +183,21 @@ def test_a_command_takes_its_token_from_a_file(
     assert "UNAUTHENTICATED" in capsys.readouterr().err
 
 
+def test_no_line_is_as_long_as_a_client_likes(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    client = guarded.client("ann", *Scope)
+    caplog.set_level("INFO")
+    long = "a\nb" * 200_000
+    targets = ["x86-64-v3" + " " * 3000] * 64
+    status(client, "Compile", pb.CompileRequest(name=long, targets=targets, idempotency_key=long))
+    status(client, "CancelJob", pb.CancelJobRequest(id=long))
+    status(client, "GetJob", pb.GetJobRequest(id=long))
+    fields = [record.__dict__.get("ingot", {}) for record in caplog.records if record.name.startswith("ingot.")]
+    texts = [text for said in fields for text in said.values() if isinstance(text, str)]
+    assert len(fields) == 3
+    assert max(map(len, texts)) < 2000
+    assert not any("\n" in text for text in texts)
+
+
 def test_who_changes_something_is_told_in_a_line(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
     client = guarded.client("ann", Scope.LABEL, Scope.READ, namespace="vision")
     caplog.set_level("INFO")

@@ -298,7 +298,7 @@ def test_nobody_waits_while_very_many_orders_are_forgotten(split: Split) -> None
         os.utime(path, (old, old))
     store, deleted = split.worker.parts.repository.store, list[str]()
     clerk = split.make_clerk()
-    clerk._store = Counting(store, deleted)  # type: ignore[assignment]
+    clerk._store = Counting(store, deleted)
     clerk.do(split.packet())
     assert deleted == []
     clerk.forget()
