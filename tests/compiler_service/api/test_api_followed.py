@@ -10,7 +10,6 @@ import pytest
 from redis import Redis
 
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from tests.compiler_service.api.test_api_jobs import error_of
 from tests.services.installation import Client, Installation, wait_until
 from tests.services.processes import ends, runs
 
@@ -26,15 +25,6 @@ def log_of(client: Client, job: str, **chosen: str) -> list[pb.JobLogLine]:
         token = page.next_page_token
         if not token:
             return lines
-
-
-def test_a_log_is_asked_for_by_a_target_of_the_job(client: Client) -> None:
-    job = client.run({"name": "told"}, name="told").id
-    assert log_of(client, job, target="x86-64-v3")
-    with pytest.raises(grpc.RpcError) as caught:
-        log_of(client, job, target="x86-64-v33")
-    found = error_of(caught)
-    assert (found.code, found.field, found.expected) == ("INVALID_ARGUMENT", "target", "x86-64-v3")
 
 
 def test_a_running_stage_is_stopped_at_the_deadline(client: Client) -> None:

@@ -115,6 +115,18 @@ def test_a_stage_is_asked_for_beside_the_log_alone(tmp_path: Path, monkeypatch: 
     assert "--stage means nothing for one job without --log" in found.errors
 
 
+@pytest.mark.parametrize("target", ["host", "hsot"])
+def test_a_log_without_lines_is_that_of_a_target_of_the_job(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "log", lambda *_: (), raising=False)
+    found = run(own, "jobs", "1", "--log", "--target", target)
+    assert found.status == (0 if target == "host" else 1)
+    assert ("the job has no such target" in found.errors) is (target == "hsot")
+
+
 @pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "CANCELLED"])
 def test_who_cancels_what_had_finished_is_told(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
