@@ -90,6 +90,8 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     finally:
         TRACING.close()
         settings.liveness.unlink(missing_ok=True)
+    if revoked.is_set():
+        logger.critical("the worker has ended, since key %s was revoked", signer.key_id)
     return int(revoked.is_set())
 
 
