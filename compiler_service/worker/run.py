@@ -38,7 +38,7 @@ _CHATTY = ("celery.worker.strategy", "celery.app.trace")
 """They tell of each task without its job, which has lines of ours."""
 
 _LOOK_SECONDS = 2.0
-"""How soon a worker finds that its key was revoked."""
+"""Between two looks whether the key of a worker was revoked."""
 _VERIFY = LINES[JobStage.VERIFY]
 _TELL_OUTAGES = (
     "celery.worker.request",
@@ -124,9 +124,18 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
 
 def end_when_revoked(key: OwnKey, stopping: threading.Event, revoked: threading.Event) -> None:
     """End the process as SIGTERM does, and set ``revoked``, once its key is trusted no longer: what it would sign nobody would take.
-    When it is started again it says so, and does not start."""
+    When it is started again it says so, and does not start.
+
+    It is looked twice: who replaces the folder as a whole leaves a moment in which it is not there.
+    """
+    looks = 0
     while not stopping.wait(_LOOK_SECONDS):
-        if key.is_revoked:
+        try:
+            looks = looks + 1 if key.is_revoked else 0
+        except OSError as error:
+            logger.warning("cannot look whether the key of this worker is trusted: %s", error)
+            continue
+        if looks > 1:
             logger.critical("key %s of this worker was revoked: it hands on what it does, and ends", key.key_id)
             revoked.set()
             os.kill(os.getpid(), signal.SIGTERM)
