@@ -135,7 +135,7 @@ class Uploader:
         self._options = dict(options)
 
     def send_model(
-        self, model: Any, external_data: Mapping[str, bytes | Path] | None, progress: Progress = no_progress
+        self, model: Any, external_data: Mapping[str, bytes | str | Path] | None, progress: Progress = no_progress
     ) -> Source:
         """Send a model (path, bytes, or ``onnx.ModelProto``) and its external data; what is there already is not sent.
 
@@ -143,7 +143,7 @@ class Uploader:
             IngotError: NOT_FOUND, EXTERNAL_DATA, LIMIT_EXCEEDED, CHECKSUM_MISMATCH, UNAVAILABLE.
         """
         main = model_upload(model)
-        files: dict[str, bytes | Path] = dict(external_data or {})
+        files = {location: _content(location, given) for location, given in (external_data or {}).items()}
         if isinstance(main.content, Path):
             files = {**external_files(main.content), **files}
         digests = {location: self.send(Upload(location, files[location]), progress) for location in sorted(files)}
@@ -222,6 +222,20 @@ def model_upload(model: Any) -> Upload:
     path = Path(model)
     require_file(path, "model file", "Give the path of an ONNX file.")
     return Upload(path.name, path, is_model=True)
+
+
+def _content(location: str, given: Any) -> bytes | Path:
+    """Of a file of external data. Raises IngotError: NOT_FOUND, no such file; INVALID_ARGUMENT, no file and no bytes."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    if not isinstance(given, str | Path):
+        received = type(given).__name__
+        expected = "a path or bytes"
+        message = "not the content of a file of external data"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=location, expected=expected, received=received)
+    path = Path(given)
+    require_file(path, "file of external data", "Give the path of a file.")
+    return path
 
 
 def external_files(model: Path) -> dict[str, Path]:

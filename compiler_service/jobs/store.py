@@ -154,6 +154,11 @@ class JobStore:
                 self._conclude(record.id)
         return [record for record in found if not record.state.finished]
 
+    def keep_active(self, records: Sequence[JobRecord]) -> None:
+        """Unfinished jobs are looked after from now on, also those that a process has dropped that did not know the key of their order."""
+        if records:
+            self.redis.zadd("ingot:active", {record.id: record.created for record in records}, nx=True)
+
     def active_count(self) -> int:
         return int(self.redis.zcard("ingot:active"))
 

@@ -20,7 +20,7 @@ from shared_ir.service_kit.status import visible
 
 RESULT_FILE = "result.json"
 NO_SPACE = 75
-"""Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h."""
+"""Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h. Who reads it looks whether that is so."""
 MOST_RESULT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 100_000
 _MOST_TEXT_BYTES = 4000
@@ -30,6 +30,10 @@ _SMALLER = "Compile a smaller model, or give the machine or its cgroup more memo
 
 class StageError(IngotError):
     """What the process of a stage says went wrong. It had read a foreign model: of the machine that it ran on it tells nothing."""
+
+
+class UnseenError(StageError):
+    """What the process of a stage says of the machine, which its worker can look at."""
 
 
 def read_result(work: Path) -> Mapping[str, Any]:
@@ -108,7 +112,7 @@ def how_it_died(
     if status == -signal.SIGKILL:
         return _was_killed(killed, killed_for_memory())
     if status == NO_SPACE:
-        return IngotError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
+        return UnseenError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
     if status == REFUSED and required:

@@ -23,6 +23,11 @@ _FOLDERS = ("models", "blobs", "orders", "sources")
 """A store of before marks has one of these."""
 
 
+def has_begun(root: Path) -> bool:
+    """Whether a store lies in a folder."""
+    return (root / MARK).exists() or any((root / name).is_dir() for name in _FOLDERS)
+
+
 class Marks(Protocol):
     """Which stores were seen before: the id of each, by its URL."""
 
@@ -81,7 +86,7 @@ class StoreMark:
         """Nobody has seen a store here; or it is one from before there were marks."""
         if self._held is not None or self.marks.mark(self.url):
             return False
-        return not self.marks.knows(self.url) or any((self.root / name).is_dir() for name in _FOLDERS)
+        return not self.marks.knows(self.url) or has_begun(self.root)
 
     def _compare(self) -> None:
         found = self._read()

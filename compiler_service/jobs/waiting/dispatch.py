@@ -49,6 +49,16 @@ class Dispatch:
         for stage in _OF_TARGET:
             self.line.lend(stage, job, number, place(record))
 
+    def leave(self, record: JobRecord, leader: JobRecord, number: int) -> None:
+        """A target of ``record`` waits for target ``number`` of ``leader`` no longer: what waits of that stands in the places of those who
+        still do."""
+        user, (owner, own) = place(record)[0], place(leader)
+        for stage in (JobStage.INGEST, *_OF_TARGET):
+            at = WHOLE_JOB if stage is JobStage.INGEST else number
+            ranks = [own] if owner == user else []
+            ranks += [rank for other, rank in self._places(leader, at, stage).items() if other == user]
+            self.line.settle(stage, leader.id, at, user, min(ranks, default=None))
+
     def take(self, stage: JobStage, machine: Machine | None) -> Waiting | None:
         """What goes first of the line of ``stage`` that a worker on ``machine`` may do; None says that it runs everything."""
         name = LINES[stage]

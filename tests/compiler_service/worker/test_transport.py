@@ -71,7 +71,7 @@ def test_what_is_no_message_is_dropped(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("kombu.transport._transport_cache", {})
     install()
     with OwnRedis(tmp_path) as redis:
-        app = make_app(Settings(redis_url=redis.url))
+        app = make_app(CompilerSettings(redis_url=redis.url))
         app.connection_for_read().channel().client.rpush("ingot", text)
         CeleryQueue(app).send(JobStage.INGEST, "j1", -1)  # taken after it
         found: list[str] = []
