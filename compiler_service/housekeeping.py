@@ -17,14 +17,17 @@ from typing import Any
 from compiler_service.jobs.needs import needs_of_jobs
 from compiler_service.jobs.seal import Seal
 from compiler_service.keys import worker_keys
-from compiler_service.settings import CompilerSettings
+from compiler_service.settings import CompilerSettings, variable
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.printable import printable, printable_json
 from shared_ir.registry.collection import Collected, CollectionTimes, Pins, collect
 from shared_ir.registry.retention import Retention, RetentionOutcome, retain
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
+from shared_ir.storage.local import FileStore
+from shared_ir.storage.mark import has_begun
+from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.store import open_store
 from shared_ir.usage import UsageError, UsageParser
 
@@ -45,7 +48,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         given = parser().parse_args(texts)
         settings = CompilerSettings.from_environment()
-        answer = given.run(given, settings, open_repository(settings))
+        repository = open_repository(settings)
+        _require_begun(repository.store)
+        answer = given.run(given, settings, repository)
     except IngotError as error:
         if "--json" in texts:
             print(printable_json(json.dumps({"error": error.to_dict()}, ensure_ascii=False)), file=sys.stderr)
@@ -54,6 +59,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2 if isinstance(error, UsageError) else 1
     print(json.dumps(answer, indent=2) if given.json else printable(_text(answer)))
     return 0
+
+
+def _require_begun(store: ObjectStore) -> None:
+    """Nothing is to be put in order where nothing was kept yet. Raises IngotError NOT_FOUND."""
+    if isinstance(store, FileStore) and not has_begun(store.root):
+        raise IngotError(
+            ErrorCode.NOT_FOUND,
+            "there is no store",
+            field=variable("store_url"),
+            received=store.url,
+            remedy="Give it the environment of a worker. A store begins when a service first writes to it.",
+        )
 
 
 def _retain(

@@ -6,7 +6,7 @@ import logging
 from dataclasses import dataclass
 
 from compiler_service.settings import CompilerSettings, variable
-from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, fingerprint, trust_own
+from shared_ir.artifact.signature import OwnKey, SigningKey, Trust, TrustEither, TrustFolder, fingerprint, trust_own
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.starting import at_start
 
@@ -24,8 +24,8 @@ class ProcessKeys:
         order_trust: whose orders are.
     """
 
-    signer: SigningKey | None
-    sealer: SigningKey
+    signer: OwnKey | None
+    sealer: OwnKey
     trust: Trust
     order_trust: Trust
 
@@ -40,7 +40,8 @@ def worker_keys(settings: CompilerSettings) -> ProcessKeys:
     signer = SigningKey.load_or_create(settings.signing_key_file)
     trust_own(settings.trust_directory, signer)
     trust = TrustFolder(settings.trust_directory)
-    return ProcessKeys(signer, signer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
+    own = OwnKey.of(signer, trust)
+    return ProcessKeys(own, own, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
 
 
 @at_start
@@ -72,4 +73,5 @@ def api_keys(settings: CompilerSettings) -> ProcessKeys:
         ) from error
     _LOG.info("order key %s, %s", sealer.key_id, fingerprint(sealer.public))
     trust = TrustFolder(settings.trust_directory)
-    return ProcessKeys(None, sealer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
+    order_trust = TrustEither(TrustFolder(settings.orders_directory), trust)
+    return ProcessKeys(None, OwnKey.of(sealer, order_trust), trust, order_trust)

@@ -164,7 +164,9 @@ def _serve_metrics(settings: CompilerSettings, registry: CollectorRegistry, heal
 
 
 def _taken(address: str, variable: str) -> IngotError:
-    remedy = f"Choose another port with {variable}, or 0 for a free one."
+    remedy = (
+        f"Choose another port with {variable}, or 0 for a free one; INGOT_COMPILER_HOST is an address of this machine."
+    )
     return IngotError(ErrorCode.UNAVAILABLE, f"cannot listen on {address}", remedy=remedy)
 
 

@@ -31,7 +31,7 @@ from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
-from shared_ir.artifact.signature import SigningKey
+from shared_ir.artifact.signature import OwnKey
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 from shared_ir.registry.registry import ArtifactRegistry
@@ -63,7 +63,7 @@ class Parts:
     reproducers: Reproducers
 
     @property
-    def signer(self) -> SigningKey:
+    def signer(self) -> OwnKey:
         """Raises IngotError INTERNAL in a process that has none."""
         if self.keys.signer is None:
             raise IngotError(ErrorCode.INTERNAL, "this process has no key to sign artifacts with")
@@ -106,7 +106,7 @@ def make_parts(
 
 def _redis(url: str, *, answers: bool) -> Redis:
     """``answers``: to clients, who are not kept waiting. A connection that broke is made anew once, which a Redis that is back needs."""
-    common: dict[str, Any] = {"decode_responses": True, "health_check_interval": 30}
+    common: dict[str, Any] = {"decode_responses": True, "encoding_errors": "replace", "health_check_interval": 30}
     if not answers:
         return Redis.from_url(url, socket_timeout=_MOST_SECONDS, **common)
     once = Retry(NoBackoff(), 1, supported_errors=(ConnectionError,))

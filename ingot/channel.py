@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from numbers import Real
 from typing import Any, TypeVar
 
 import grpc
@@ -43,7 +44,7 @@ _T = TypeVar("_T")
 
 def check_timeout(seconds: float) -> float:
     """Raises IngotError INVALID_ARGUMENT for what no clock counts to: with NaN a call would never end, or never begin."""
-    if not is_within(seconds, 0, _MOST_SECONDS):
+    if not isinstance(seconds, Real) or not is_within(seconds, 0, _MOST_SECONDS):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "not a time to wait for",
@@ -73,7 +74,7 @@ def open_channel(address: str, tls: ClientTls | None = None) -> grpc.Channel:
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:
     """Metadata of every call. Raises IngotError INVALID_ARGUMENT for a token that cannot be sent."""
-    if not (token.isascii() and token.isprintable()):
+    if not (isinstance(token, str) and token.isascii() and token.isprintable()):
         message, expected = "the token cannot be sent", "a line of printable ASCII characters"
         raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="token", expected=expected)
     return (("authorization", f"Bearer {token}"),) if token else ()

@@ -83,7 +83,7 @@ class Client:
     def upload(
         self,
         model: Any,
-        external_data: Mapping[str, bytes | Path] | None = None,
+        external_data: Mapping[str, bytes | str | Path] | None = None,
         progress: Progress = no_progress,
         timeout: float | None = None,
     ) -> Source:

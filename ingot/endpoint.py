@@ -19,6 +19,7 @@ from ingot.records import TensorInfo
 from ingot.server_address import server_address
 from shared_ir.arrays import storage_dtype
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
 from shared_ir.service_kit.status import error_from_document
@@ -115,7 +116,7 @@ class Endpoint:
         document = {"inputs": tensors, "parameters": {"binary_data_output": True}}
         head = json.dumps(document).encode()
         length, body = self._exchange("POST", f"{_path(model, version)}/infer", head + b"".join(blobs), len(head))
-        answer, rest = json.loads(body[:length]), memoryview(body)[length:]
+        answer, rest = foreign_json(body[:length]), memoryview(body)[length:]
         outputs = {}
         for tensor in answer["outputs"]:
             size = tensor["parameters"]["binary_data_size"]
@@ -124,7 +125,7 @@ class Endpoint:
         return outputs
 
     def _get(self, path: str) -> Any:
-        return json.loads(self._exchange("GET", path, b"", 0)[1])
+        return foreign_json(self._exchange("GET", path, b"", 0)[1])
 
     def _exchange(self, method: str, path: str, body: bytes, json_length: int) -> tuple[int, bytes]:
         """Length of the JSON part of the answer, and the answer."""
@@ -200,7 +201,7 @@ def _array(datatype: str, shape: tuple[int, ...], data: bytes | memoryview, name
 
 def _http_error(status: int, data: bytes) -> IngotError:
     try:
-        document = json.loads(data)
+        document = foreign_json(data)
     except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):

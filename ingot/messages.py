@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from numbers import Real
 from typing import Any
 
 from ingot.records import (
@@ -111,7 +112,7 @@ def audit_event_from_pb(event: pb.AuditEvent) -> AuditEvent:
 def with_times(request: Any, **times: float) -> Any:
     """``request`` with these times in seconds since the epoch; 0 is none. Raises IngotError INVALID_ARGUMENT."""
     for name, seconds in times.items():
-        if not is_within(seconds, FIRST_SECOND, LAST_SECOND):
+        if not isinstance(seconds, Real) or not is_within(seconds, FIRST_SECOND, LAST_SECOND):
             expected = f"seconds from {FIRST_SECOND} to {LAST_SECOND} (the years 1 to 9999)"
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, "not a time", field=name, expected=expected, received=str(seconds)
@@ -203,7 +204,14 @@ def _no_list(field: str, expected: str, received: Any) -> IngotError:
 
 def options_to_pb(options: Mapping[str, Any]) -> dict[str, pb.OptionValue]:
     """Raises IngotError INVALID_ARGUMENT for an option that cannot travel."""
-    return {name: _option_to_pb(name, value) for name, value in options.items()}
+    found = {}
+    for name, value in options.items():
+        try:
+            found[name] = _option_to_pb(name, value)
+        except ValueError as error:  # numbers and texts that no message holds
+            message = f"an option has a value that cannot be sent: {error}"
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=name, received=repr(value)[:200]) from error
+    return found
 
 
 def options_from_pb(options: Mapping[str, pb.OptionValue]) -> dict[str, Any]:

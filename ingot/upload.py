@@ -135,7 +135,7 @@ class Uploader:
         self._options = dict(options)
 
     def send_model(
-        self, model: Any, external_data: Mapping[str, bytes | Path] | None, progress: Progress = no_progress
+        self, model: Any, external_data: Mapping[str, bytes | str | Path] | None, progress: Progress = no_progress
     ) -> Source:
         """Send a model (path, bytes, or ``onnx.ModelProto``) and its external data; what is there already is not sent.
 
@@ -143,7 +143,7 @@ class Uploader:
             IngotError: NOT_FOUND, EXTERNAL_DATA, LIMIT_EXCEEDED, CHECKSUM_MISMATCH, UNAVAILABLE.
         """
         main = model_upload(model)
-        files: dict[str, bytes | Path] = dict(external_data or {})
+        files = {location: _content(location, given) for location, given in (external_data or {}).items()}
         if isinstance(main.content, Path):
             files = {**external_files(main.content), **files}
         digests = {location: self.send(Upload(location, files[location]), progress) for location in sorted(files)}
@@ -224,6 +224,20 @@ def model_upload(model: Any) -> Upload:
     return Upload(path.name, path, is_model=True)
 
 
+def _content(location: str, given: Any) -> bytes | Path:
+    """Of a file of external data. Raises IngotError: NOT_FOUND, no such file; INVALID_ARGUMENT, no file and no bytes."""
+    if isinstance(given, bytes | bytearray | memoryview):
+        return bytes(given)
+    if not isinstance(given, str | Path):
+        received = type(given).__name__
+        expected = "a path or bytes"
+        message = "not the content of a file of external data"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=location, expected=expected, received=received)
+    path = Path(given)
+    require_file(path, "file of external data", "Give the path of a file.")
+    return path
+
+
 def external_files(model: Path) -> dict[str, Path]:
     """Location -> file of the external data that a model names, all of them in the model's own folder.
 
@@ -254,14 +268,22 @@ def _beside(model: Path, location: str, tensor: str) -> Path:
     name = PurePosixPath(location)
     path = model.parent / name
     inside = bool(location) and not name.is_absolute() and ".." not in name.parts
-    if not inside or path.resolve() != model.parent.resolve() / name or not path.is_file():
+    try:
+        found = inside and path.resolve() == model.parent.resolve() / name and path.is_file()
+    except (
+        OSError,
+        ValueError,
+        RuntimeError,
+    ):  # no name of a file: too long, with NUL in it, or links that lead nowhere
+        found = False
+    if not found:
         raise IngotError(
             ErrorCode.EXTERNAL_DATA,
             "external data is not a file beside the model",
             tensor=tensor,
             field=str(model),
             expected=f"a plain file under {model.parent}",
-            received=repr(location),
+            received=repr(location[:200]),
             remedy="Copy the external data into the folder of the model, or give it as external_data.",
         )
     return path

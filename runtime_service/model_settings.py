@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import Any
 from runtime_service.policies import SequenceOptions, VersionPolicy
 from shared_ir.artifact.published import is_model_name
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.settings import MOST_BYTES, MOST_SECONDS, MOST_THINGS, out_of_range
 
@@ -64,7 +64,7 @@ _LIMITS = {
 
 def read_models_file(path: Path) -> dict[str, ModelSettings]:
     try:
-        data = json.loads(path.read_text())
+        data = foreign_json(path.read_text())
         return {name: _model(name, dict(fields), path) for name, fields in data.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise IngotError(

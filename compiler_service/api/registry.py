@@ -84,7 +84,8 @@ class RegistryServicer(Answering):
     def DownloadArtifact(
         self, request: pb.DownloadArtifactRequest, context: grpc.ServicerContext
     ) -> Iterator[pb.DownloadArtifactResponse]:
-        which = request.label if request.WhichOneof("which") == "label" else request.version or None
+        kind = request.WhichOneof("which")
+        which = getattr(request, kind) if kind else None
         version = self._repository.resolve(request.name, which)
         for path, content in self._repository.files(version, request.artifact_key):
             size = content.stat().st_size if isinstance(content, Path) else len(content)

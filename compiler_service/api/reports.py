@@ -21,6 +21,10 @@ PAUSE_SECONDS = 5.0
 _MOST_KEPT = 4096
 _MOST_READING = 4
 
+MOST_BYTES = 3 << 20
+"""Of a job with what its comparisons came to: clients take messages of 4 MiB."""
+MOST_WORST = 10
+
 logger = logging.getLogger(__name__)
 
 
@@ -50,7 +54,9 @@ class VerificationReports:
             if found is None:
                 continue
             try:
-                target.verification.CopyFrom(verification_to_pb(found))
+                shown = verification_to_pb(found)
+                _cut(shown, MOST_BYTES - job.ByteSize())
+                target.verification.CopyFrom(shown)
             except (ValueError, TypeError, LookupError, OverflowError) as error:
                 logger.warning("the report of artifact %s makes no sense: %s", target.artifact_key, error)
         return job
@@ -92,3 +98,16 @@ class VerificationReports:
                     self._known.pop(key, None)
                     self._not_before = time.monotonic() + PAUSE_SECONDS
             report.is_there.set()
+
+
+def _cut(shown: pb.Verification, room: int) -> None:
+    """Keep of very many outputs those with the largest relative errors, in the order of the model; of names without end none."""
+    if shown.ByteSize() <= room:
+        return
+    by_error = sorted(range(len(shown.outputs)), key=lambda at: -shown.outputs[at].max_rel_error)
+    kept = [shown.outputs[at] for at in sorted(by_error[:MOST_WORST])]
+    del shown.outputs[:]
+    shown.outputs.extend(kept)
+    if shown.ByteSize() > room:
+        shown.ClearField("outputs")
+        shown.ClearField("sizes")

@@ -26,6 +26,7 @@ from shared_ir.artifact.published import check_label, check_model_name, check_ne
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.registry.registry import ArtifactRegistry
 from shared_ir.storage.protocol import ObjectStore
 
@@ -40,6 +41,7 @@ _MOST_AT_ONCE = 8
 _FRESH_SECONDS = 120.0
 """For so long an order is one, clocks that differ included."""
 _NOTED_SECONDS = 4 * _FRESH_SECONDS
+_FORGOTTEN_AT_ONCE = 20
 _TAKEN = "writes"
 _LOOK_SECONDS = 1
 _LEAST_SECONDS = 0.01
@@ -95,7 +97,7 @@ class OrderedWrites:
                 "a worker has not answered yet" if taken else "no worker is there to write what was asked for",
                 remedy="Look whether it was done, and try again." if taken else "Try again when a worker runs.",
             )
-        answer = json.loads(found[1])
+        answer = foreign_json(found[1])
         if answer.get("error"):
             raise IngotError.from_dict(answer["error"])
         return answer.get("result")
@@ -127,6 +129,7 @@ class Clerk:
         self._writes = writes
         self._signs = signs
         self._forgotten = 0.0
+        self._old: list[str] = []
 
     def start(self, stopping: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._serve, args=(stopping,), name="clerk", daemon=True)
@@ -140,6 +143,9 @@ class Clerk:
                 taken = self._redis.blpop([_WRITES], timeout=_LOOK_SECONDS)
                 if taken is not None:
                     self.do(taken[1])
+                self.forget()
+            except IngotError as error:
+                _LOG.warning("the clerk cannot forget old orders: %s", error)
             except (RedisError, ValueError) as error:  # away, or it holds bytes that are no text
                 _LOG.warning("the clerk waits for Redis: %s", error)
                 stopping.wait(_LOOK_SECONDS)
@@ -174,10 +180,10 @@ class Clerk:
 
     def _proven(self, packet: str) -> Mapping[str, Any]:
         """Raises IngotError ARTIFACT_UNTRUSTED, or what comes of reading what is none."""
-        outer = json.loads(packet)
+        outer = foreign_json(packet)
         text = outer["order"].encode()
         self._trust.verify(_DOMAIN + text, Signature(outer["key"], outer["seal"]))
-        order: Mapping[str, Any] = json.loads(text)
+        order: Mapping[str, Any] = foreign_json(text)
         old = time.time() - order["time"]
         if abs(old) > _FRESH_SECONDS:
             message = "an order to write came late"
@@ -186,14 +192,22 @@ class Clerk:
 
     def _take(self, id: str) -> None:
         """Raises IngotError ARTIFACT_UNTRUSTED, it was taken before; UNAVAILABLE, the store is away."""
-        now = time.time()
-        if now - self._forgotten > _NOTED_SECONDS:
-            self._forgotten = now
-            for key in list(self._store.keys(_TAKEN)):
-                self._store.delete_unused(key, now - _NOTED_SECONDS)
-        if not self._store.put_if_absent(f"{_TAKEN}/{id}.json", canonical_json({"taken": now})):
+        if not self._store.put_if_absent(f"{_TAKEN}/{id}.json", canonical_json({"taken": time.time()})):
             _LOG.warning("an order to write came twice: %s", id)
             raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, "an order to write came twice", received=id)
+
+    def forget(self) -> None:
+        """Some of the notes of orders that would be late by now: never so many that who orders something waits for it.
+
+        Raises:
+            IngotError: UNAVAILABLE, the store is away.
+        """
+        now = time.time()
+        if not self._old and now - self._forgotten > _NOTED_SECONDS:
+            self._forgotten = now
+            self._old = list(self._store.keys(_TAKEN))
+        for _ in range(min(_FORGOTTEN_AT_ONCE, len(self._old))):
+            self._store.delete_unused(self._old.pop(), now - _NOTED_SECONDS)
 
 
 def signing_key_id(redis: Any) -> str:

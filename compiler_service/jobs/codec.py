@@ -12,6 +12,7 @@ from typing import Any
 
 from compiler_service.jobs.records import TARGET_STAGES, JobRecord, JobStage, JobState, TargetRecord, UploadedModel
 from shared_ir.errors import IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.numerals import whole_number
 
 SECONDS = "seconds."
@@ -52,7 +53,7 @@ def encode_changes(changes: Mapping[str, Any], target: int | None = None) -> dic
 
 def decode(fields: Mapping[str, str]) -> JobRecord:
     """The record; what a version before or after this one wrote is read as far as it is known here."""
-    fixed = json.loads(fields["job"])
+    fixed = foreign_json(fields["job"])
     seconds = {name.removeprefix(SECONDS): float(text) for name, text in fields.items() if name.startswith(SECONDS)}
     targets = tuple(_target(fields, f"{number}.", data) for number, data in enumerate(fixed["targets"]))
     progress = _progress(fields, "")
@@ -123,7 +124,7 @@ def _before(stage: str) -> str:
 
 
 def _error(text: str) -> IngotError | None:
-    return IngotError.from_dict(json.loads(text)) if text else None
+    return IngotError.from_dict(foreign_json(text)) if text else None
 
 
 def _to_text(value: Any) -> str:

@@ -11,6 +11,9 @@ from typing import Any
 from redis import Redis
 
 from compiler_service.boundary.parts import Standing
+from compiler_service.jobs.records import TargetRecord
+from shared_ir.foreign_json import foreign_json
+from shared_ir.machine.target import PRESETS
 
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the stage duration histogram, in seconds."""
@@ -34,9 +37,9 @@ class Counters:
     def __init__(self, redis: Redis) -> None:
         self._redis: Any = redis
 
-    def target_finished(self, state: str, target: str, code: str) -> None:
+    def target_finished(self, state: str, target: TargetRecord, code: str) -> None:
         """``code`` is the error code, empty for success."""
-        self._redis.hincrby(_TARGETS, "|".join((state, target.replace("|", "/"), code)), 1)
+        self._redis.hincrby(_TARGETS, "|".join((state, counted(target), code)), 1)
 
     def cache(self, result: str) -> None:
         """``hit``, ``miss`` or ``shared`` (another job was compiling the same)."""
@@ -71,7 +74,7 @@ class Counters:
     def boundaries(self) -> Sequence[Standing]:
         """Those of all machines with a worker."""
         names = list(self._redis.scan_iter(f"{_BOUNDARY}*"))
-        return [Standing.from_dict(json.loads(text)) for text in (self._redis.mget(names) if names else ()) if text]
+        return [Standing.from_dict(foreign_json(text)) for text in (self._redis.mget(names) if names else ()) if text]
 
     def targets(self) -> Mapping[tuple[str, str, str], int]:
         """Finished targets by state, target and error code."""
@@ -91,3 +94,13 @@ class Counters:
             counts.setdefault(stage, [0] * (len(BUCKETS) + 1))[int(bucket)] = int(count)
         sums = self._redis.hgetall(_SUM)
         return {stage: StageDurations(tuple(own), float(sums.get(stage, 0))) for stage, own in counts.items()}
+
+
+def counted(target: TargetRecord) -> str:
+    """What a target is counted as: its name, or where it has none its architecture and cpu. What else clients write there, of which there
+    is no end, is not told apart: each text would be a series for good."""
+    name = next(iter(target.target.split()), "")
+    if name == "host" or name in PRESETS:
+        return name
+    architecture, cpu = (str(target.spec.get(part, "")) for part in ("triple", "cpu"))
+    return f"{architecture.partition('-')[0]}/{cpu}".replace("|", "/")

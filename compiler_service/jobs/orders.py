@@ -8,17 +8,16 @@ An order is written before anything of the job is in Redis, and moves to the oth
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler_service.jobs.packing import MOST_BYTES
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.storage.protocol import ObjectStore
 
 _OPEN, _DONE = "orders/open", "orders/done"
-_LARGEST_ORDER = 4 << 20
-"""Bytes: a job of 64 targets with all its options and errors."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Orders:
         """The fields of a job, finished or not; empty when none was ordered under this id."""
         for folder in (_OPEN, _DONE):
             try:
-                found = json.loads(self.store.get(_path(folder, job), _LARGEST_ORDER))
+                found = foreign_json(self.store.get(_path(folder, job), MOST_BYTES))
             except IngotError as error:
                 if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.INVALID_ARGUMENT):
                     raise

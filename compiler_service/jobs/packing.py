@@ -7,6 +7,10 @@ import json
 import zlib
 from collections.abc import Mapping
 
+from shared_ir.foreign_json import foreign_json
+
+MOST_BYTES = 4 << 20
+"""Of the record of a job: one of 64 targets with all its options and errors."""
 _ORDER = {
     "id": "",
     "name": "",
@@ -69,6 +73,9 @@ def pack(fields: Mapping[str, str]) -> str:
 
 
 def unpack(text: str) -> dict[str, str]:
-    """The inverse. Raises ValueError, zlib.error."""
-    found = json.loads(zlib.decompressobj(zdict=_COMMON).decompress(base64.b85decode(text)))
+    """The inverse. Raises ValueError, zlib.error; also for what is larger than any record."""
+    data = zlib.decompressobj(zdict=_COMMON).decompress(base64.b85decode(text), MOST_BYTES + 1)
+    found = foreign_json(data) if len(data) <= MOST_BYTES else None
+    if not isinstance(found, dict):
+        raise ValueError("a packed record is none")
     return {str(name): str(value) for name, value in found.items()}

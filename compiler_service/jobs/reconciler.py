@@ -80,7 +80,7 @@ class Reconciler:
         """Put back what Redis has forgotten of the orders in the store, or holds something else in place of, and close those of jobs that
         have finished."""
         service, count = self._service, 0
-        unfinished = service.orders.unfinished()
+        unfinished, open_jobs = service.orders.unfinished(), list[JobRecord]()
         known = self._store.known(unfinished)
         for job in unfinished:
             try:
@@ -89,6 +89,8 @@ class Reconciler:
                     count += service.restore(job)
                 elif record.state.finished:
                     service.close(job)
+                else:
+                    open_jobs.append(record)
             except IngotError as error:
                 if error.code is ErrorCode.UNAVAILABLE:
                     raise
@@ -96,6 +98,7 @@ class Reconciler:
                     logger.warning("the order of job %s is not taken: %s", job, error)
                 self._told.add(job)
         self._told &= set(unfinished)
+        self._store.keep_active(open_jobs)
         return Found(restored=count)
 
     # ---- parts

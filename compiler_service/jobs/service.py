@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from compiler_service.jobs.amounts import check_amounts, check_size
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
@@ -34,7 +35,6 @@ from shared_ir.artifact.repository import ArtifactRepository, check_model_name, 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_to_dict
 
-MAX_TARGETS = 64
 logger = logging.getLogger(__name__)
 
 
@@ -101,6 +101,7 @@ class JobService:
             deadline=now + submission.timeout if submission.timeout else 0.0,
             priority=submission.priority,
         )
+        check_size(record)
         if record.cache_hit:
             return self._submit_known(record)
         if self.store.active_count() >= self._max_jobs:
@@ -270,17 +271,9 @@ class JobService:
 
     def _check(self, submission: Submission) -> None:
         check_model_name(submission.name)
+        check_amounts(submission)
         for label in submission.labels:
             check_new_label(label)
-        if not 0 < len(submission.targets) <= MAX_TARGETS:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "a job needs a target" if not submission.targets else "too many targets",
-                field="targets",
-                expected=f"1 to {MAX_TARGETS}",
-                received=str(len(submission.targets)),
-                remedy="Name what to compile for, such as `x86-64-v3` or `aws/graviton3`; ListTargets lists all.",
-            )
         check_deadline(submission.timeout)
         check_priority(submission.priority)
         self._sources.require(submission.source)
@@ -367,11 +360,19 @@ class JobService:
         changes: dict[str, Any] = {"state": state, "artifact_key": artifact_key, "error": error, "leased": False}
         if not self.store.update_target(record.id, number, **changes, cache_hit=cache_hit):
             return
-        self._counters.target_finished(state, target.target, error.code if error else "")
+        self._counters.target_finished(state, target, error.code if error else "")
         if target.follows:
             self.store.flights.leave(target.request_key, record.id, number)
+            self._take_place_back(record, target)
         for job, waiting in self.store.flights.end(target.request_key, record.id, number):
             self._end_wait(job, waiting, state, artifact_key, error)
+
+    def _take_place_back(self, record: JobRecord, follower: TargetRecord) -> None:
+        """What ``follower`` waited for, and nobody has come to the end of, is not his any more."""
+        leader = self._find(follower.follows)
+        for number, target in enumerate(leader.targets if leader else ()):
+            if leader and target.request_key == follower.request_key and not target.state.finished:
+                self.dispatch.leave(record, leader, number)
 
     def _end_wait(self, job: str, number: int, state: JobState, artifact_key: str, error: IngotError | None) -> None:
         """The compilation that a target waited for has ended. One that was cancelled, or whose job had no time left, is taken up by the

@@ -18,6 +18,7 @@ Keys, all below ``ingot:``::
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -37,6 +38,7 @@ from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.waiting.flights import Flights
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.numerals import whole_number
 
 _LOG = logging.getLogger(__name__)
@@ -152,6 +154,11 @@ class JobStore:
                 self._conclude(record.id)
         return [record for record in found if not record.state.finished]
 
+    def keep_active(self, records: Sequence[JobRecord]) -> None:
+        """Unfinished jobs are looked after from now on, also those that a process has dropped that did not know the key of their order."""
+        if records:
+            self.redis.zadd("ingot:active", {record.id: record.created for record in records}, nx=True)
+
     def active_count(self) -> int:
         return int(self.redis.zcard("ingot:active"))
 
@@ -264,7 +271,11 @@ class JobStore:
 
     def suspects(self) -> Mapping[tuple[str, int], float]:
         """Targets that had neither a message nor a lease when they were looked at, and since when."""
-        return {split_member(name): float(since) for name, since in self.redis.hgetall("ingot:suspects").items()}
+        found: dict[tuple[str, int], float] = {}
+        for name, since in self.redis.hgetall("ingot:suspects").items():
+            with contextlib.suppress(ValueError):  # somebody else wrote it: it keeps nobody else from being found
+                found[split_member(name)] = float(since)
+        return found
 
     def set_suspects(self, suspects: Mapping[tuple[str, int], float]) -> None:
         pipe = self.redis.pipeline()
@@ -325,7 +336,7 @@ def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
 def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     seconds = int(sequence.split("-")[0]) / 1000 or time.time()
     try:
-        data, stage = dict(json.loads(fields["data"])), fields.get("stage", "")
+        data, stage = dict(foreign_json(fields["data"])), fields.get("stage", "")
         return Event(fields["kind"], fields["target"], data, sequence, seconds, stage)
     except (ValueError, LookupError, TypeError, RecursionError):  # those behind it are told all the same
         return Event("unreadable", "", {}, sequence, seconds)
@@ -343,7 +354,7 @@ def _of_its_kind(answer: Any) -> Any:
 def _unpacked(text: str | None) -> dict[str, str]:
     try:
         return unpack(text) if text else {}
-    except (ValueError, zlib.error):
+    except (ValueError, zlib.error):  # none that was packed here
         return {}
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import signal
 import stat
@@ -16,11 +15,12 @@ from compiler_service.boundary.launch import REFUSED
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.service_kit.status import visible
 
 RESULT_FILE = "result.json"
 NO_SPACE = 75
-"""Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h."""
+"""Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h. Who reads it looks whether that is so."""
 MOST_RESULT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 100_000
 _MOST_TEXT_BYTES = 4000
@@ -30,6 +30,10 @@ _SMALLER = "Compile a smaller model, or give the machine or its cgroup more memo
 
 class StageError(IngotError):
     """What the process of a stage says went wrong. It had read a foreign model: of the machine that it ran on it tells nothing."""
+
+
+class UnseenError(StageError):
+    """What the process of a stage says of the machine, which its worker can look at."""
 
 
 def read_result(work: Path) -> Mapping[str, Any]:
@@ -44,9 +48,9 @@ def read_result(work: Path) -> Mapping[str, Any]:
     if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
         raise _senseless("there is no answer, or one that is too long")
     try:
-        answer = json.loads(path.read_bytes())
+        answer = foreign_json(path.read_bytes())
         error = _bounded({**answer["error"], "code": ErrorCode(answer["error"]["code"])}) if "error" in answer else None
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
+    except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
         raise _senseless(type(fault).__name__) from fault
     if error is not None:
         raise error
@@ -108,7 +112,7 @@ def how_it_died(
     if status == -signal.SIGKILL:
         return _was_killed(killed, killed_for_memory())
     if status == NO_SPACE:
-        return IngotError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
+        return UnseenError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
     if status == REFUSED and required:

@@ -134,10 +134,13 @@ class SourceStore:
         """Raises IngotError: NOT_FOUND naming the file that was not uploaded; EXTERNAL_DATA, INVALID_ARGUMENT."""
         check_sha256(source.model_sha256, "source.model_sha256")
         self._require(source.model_sha256, source.namespace, "the model")
+        asked = {source.model_sha256}  # one file may stand at many places of a model
         for location, sha256 in source.external_data.items():
             check_location(location)
             check_sha256(sha256, f"source.external_data[{location}]")
-            self._require(sha256, source.namespace, f"the external data {location!r}")
+            if sha256 not in asked:
+                self._require(sha256, source.namespace, f"the external data {location!r}")
+                asked.add(sha256)
 
     def files(self, source: UploadedModel) -> SourceFiles:
         """Local files, fit to be read and never to be written; each is what its name says.
@@ -146,8 +149,9 @@ class SourceStore:
             IngotError: NOT_FOUND; CHECKSUM_MISMATCH, somebody changed what was uploaded.
         """
         own = source.namespace
-        blobs = {location: self._file(sha256, own) for location, sha256 in source.external_data.items()}
-        return SourceFiles(self._file(source.model_sha256, own), blobs)
+        found = {sha256: self._file(sha256, own) for sha256 in {source.model_sha256, *source.external_data.values()}}
+        blobs = {location: found[sha256] for location, sha256 in source.external_data.items()}
+        return SourceFiles(found[source.model_sha256], blobs)
 
     def held(self, namespace: str) -> int:
         """Bytes of the files of a namespace, those of uploads under way among them as they were declared, or more where more lies there.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,7 @@ from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.settings import CompilerSettings
 from compiler_service.worker.transport import PatientConnection
+from shared_ir.foreign_json import foreign_json
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _QUEUE = "ingot"
@@ -101,7 +101,7 @@ def _as_redis_says() -> Iterator[None]:
 def _addressee(text: bytes) -> tuple[str, int] | None:
     """Whose stage a message asks for; None for what is no message of ours."""
     try:
-        (job, *number), *_ = json.loads(base64.b64decode(json.loads(text)["body"]))
+        (job, *number), *_ = foreign_json(base64.b64decode(foreign_json(text)["body"]))
         return str(job), int(number[0]) if number else WHOLE_JOB
     except (ValueError, LookupError, TypeError):
         return None

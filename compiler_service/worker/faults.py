@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
+import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from compiler_service.stages.outcome import StageError
+from compiler_service.stages.outcome import StageError, UnseenError
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -35,6 +36,7 @@ PATIENCE: Mapping[ErrorCode, RetryPolicy] = {
     ErrorCode.OUT_OF_MEMORY: _ACCIDENT,
     ErrorCode.STAGE_KILLED: _ACCIDENT,
 }
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _SPACE = 1 << 20
 """Bytes without which a file system counts as full."""
 
@@ -51,7 +53,7 @@ def pause(error: IngotError, tries: int) -> float | None:
 def explain(error: Exception, work: Path) -> IngotError:
     """What ``error``, raised while a stage worked below ``work``, comes to: a full disk and a machine without memory show in many ways."""
     code = error.code if isinstance(error, IngotError) else None
-    full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+    full = isinstance(error, OSError) and error.errno in _NO_ROOM
     if full or (code in (None, ErrorCode.COMPILER_FAULT, ErrorCode.DISK_FULL, ErrorCode.INTERNAL) and _is_full(work)):
         return disk_full(str(work))
     if isinstance(error, MemoryError):
@@ -59,6 +61,12 @@ def explain(error: Exception, work: Path) -> IngotError:
             ErrorCode.OUT_OF_MEMORY,
             "the worker's machine has no memory left",
             remedy="Give the workers more memory, or run fewer stages at once (INGOT_WORKERS).",
+        )
+    if isinstance(error, UnseenError):
+        return IngotError(
+            ErrorCode.STAGE_KILLED,
+            "the process of the stage ended because there was no space, as it says, where there is some",
+            remedy="Perhaps something else had taken it for a moment; who keeps seeing this has too small a disk below INGOT_HOME.",
         )
     if isinstance(error, IngotError):
         return error
@@ -76,8 +84,13 @@ def disk_full(where: str) -> IngotError:
 
 
 def _is_full(work: Path) -> bool:
+    """Whether its file system has no room, or this user none there."""
     try:
         found = os.statvfs(work)
-    except OSError:
-        return False
-    return found.f_bavail * found.f_frsize < _SPACE or (found.f_files > 0 and found.f_favail == 0)
+        if found.f_bavail * found.f_frsize < _SPACE or (found.f_files > 0 and found.f_favail == 0):
+            return True
+        with tempfile.TemporaryFile(dir=work) as file:
+            os.posix_fallocate(file.fileno(), 0, _SPACE)
+    except OSError as error:
+        return error.errno in _NO_ROOM
+    return False

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+import os
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Callable, Sequence
@@ -27,7 +29,7 @@ from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
 from compiler_service.worker.turns import WorkerTurns
-from shared_ir.artifact.signature import fingerprint
+from shared_ir.artifact.signature import OwnKey, fingerprint
 from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -35,6 +37,8 @@ logger = logging.getLogger(__name__)
 _CHATTY = ("celery.worker.strategy", "celery.app.trace")
 """They tell of each task without its job, which has lines of ours."""
 
+_LOOK_SECONDS = 2.0
+"""Between two looks whether the key of a worker was revoked."""
 _VERIFY = LINES[JobStage.VERIFY]
 _TELL_OUTAGES = (
     "celery.worker.request",
@@ -75,6 +79,8 @@ def run_worker(settings: CompilerSettings, compiler: Compiler, command: Sequence
     registry, signer = parts.repository, parts.signer
     writes = writes_of(registry)
     Clerk(parts.service.store.redis, registry.store, parts.keys.order_trust, writes, signer.key_id).start(stopping)
+    revoked = threading.Event()
+    _start("revoked", end_when_revoked, signer, stopping, revoked)
     logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queues = ",".join([*map(queue_name, lines), *([queue_name(_VERIFY, machine.kind)] if _VERIFY in lines else ())])
@@ -84,7 +90,9 @@ def run_worker(settings: CompilerSettings, compiler: Compiler, command: Sequence
     finally:
         TRACING.close()
         settings.liveness.unlink(missing_ok=True)
-    return 0
+    if revoked.is_set():
+        logger.critical("the worker has ended, since key %s was revoked", signer.key_id)
+    return int(revoked.is_set())
 
 
 def _start(name: str, act: Callable[..., None], *arguments: object) -> None:
@@ -112,6 +120,26 @@ def make_stage_worker(parts: Parts, settings: CompilerSettings, stopping: thread
         stopping=stopping,
         name=f"{socket.gethostname()}-{secrets.token_hex(4)}",
     )
+
+
+def end_when_revoked(key: OwnKey, stopping: threading.Event, revoked: threading.Event) -> None:
+    """End the process as SIGTERM does, and set ``revoked``, once its key is trusted no longer: what it would sign nobody would take.
+    When it is started again it says so, and does not start.
+
+    It is looked twice: who replaces the folder as a whole leaves a moment in which it is not there.
+    """
+    looks = 0
+    while not stopping.wait(_LOOK_SECONDS):
+        try:
+            looks = looks + 1 if key.is_revoked else 0
+        except OSError as error:
+            logger.warning("cannot look whether the key of this worker is trusted: %s", error)
+            continue
+        if looks > 1:
+            logger.critical("key %s of this worker was revoked: it hands on what it does, and ends", key.key_id)
+            revoked.set()
+            os.kill(os.getpid(), signal.SIGTERM)
+            return
 
 
 def say_alive(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import Any
 
@@ -10,6 +11,7 @@ from kombu.connection import Connection
 from kombu.transport import redis, virtual
 from redis.exceptions import RedisError
 
+_LOG = logging.getLogger(__name__)
 _NAME = f"{__name__}:RedisTransport"
 MOST_PAUSE_SECONDS = 5
 """Between two tries to reach a Redis that is away: well below the time after which a worker counts as one that takes no work."""
@@ -42,6 +44,14 @@ class Channel(redis.Channel):
     def _brpop_start(self, timeout: float | None = None) -> Any:
         Polls.last = time.monotonic()
         return super()._brpop_start(timeout)  # type: ignore[no-untyped-call]
+
+    def _brpop_read(self, **options: Any) -> Any:
+        """NOTE: a message that kombu cannot make sense of would end the worker. It has been taken off the list, and is gone."""
+        try:
+            return super()._brpop_read(**options)  # type: ignore[no-untyped-call]
+        except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+            _LOG.warning("what is no message is dropped: %s: %.200s", type(error).__name__, error)
+            return True
 
 
 class RedisTransport(redis.Transport):

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -135,9 +137,10 @@ def _compile_there(
             output.say(job.id)
             return SUCCESS
         if not job.is_finished:
-            for event in client.watch(job.id):
-                bars.event(event)
-            job = client.job(job.id)
+            with _told_that_it_goes_on(job, output):
+                for event in client.watch(job.id):
+                    bars.event(event)
+                job = client.wait(job.id)
     if job.error is not None:
         output.document(job)
         return output.error(job.error)
@@ -152,6 +155,19 @@ def _compile_there(
     if not _is_labelled(client, name, job.version):
         output.note(f"No label points at it yet: `ingot models {name} --set-label stable={job.version}`.")
     return SUCCESS
+
+
+@contextmanager
+def _told_that_it_goes_on(job: Job, output: Output) -> Iterator[None]:
+    """Who waits no longer for a job, whatever the reason, learns by which id it is found."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        output.note(f"job {job.id} goes on: `ingot jobs {job.id}` shows it, with --cancel stops it")
+        raise
+    except IngotError as error:
+        text = f"{error.message.rstrip('.')}; job {job.id} was ordered before that, and goes on"
+        raise replace(error, message=text) from error
 
 
 def _is_labelled(client: Client, name: str, version: int) -> bool:

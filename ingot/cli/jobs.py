@@ -14,7 +14,7 @@ from ingot.cli.usage import Way
 from ingot.cli.values import MOMENT, moment, one_of, whole
 from ingot.client import Client
 from ingot.records import STAGES, Job
-from shared_ir.errors import ErrorCode
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.usage import UsageError
 
 _FILTERS = "state name target label user since until"
@@ -116,11 +116,22 @@ def _reproducer(client: Client, id: str, output: Output) -> int:
 
 def _log(client: Client, arguments: argparse.Namespace, output: Output) -> int:
     lines = client.log(arguments.id, arguments.stage, arguments.target)
+    if not lines and arguments.target:
+        _require_target(client.job(arguments.id), arguments.target)
     output.document(lines)
     for line in lines:
         where = " ".join(part for part in (line.target, line.stage) if part)
         output.say(f"{shown(line.time)} {line.level} {where}: {line.text}")
     return SUCCESS
+
+
+def _require_target(job: Job, target: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, the job has none that was asked for by this text."""
+    known = [own.target for own in job.targets]
+    if target not in known:
+        expected = ", ".join(known)
+        message = "the job has no such target"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="--target", expected=expected, received=target)
 
 
 def _list(arguments: argparse.Namespace, output: Output) -> int:
@@ -147,7 +158,7 @@ def _watch(client: Client, id: str, output: Output) -> int:
         for event in client.watch(id):
             output.line(event)
             bars.event(event)
-    job = client.job(id)
+    job = client.wait(id)
     if job.error is not None:
         return output.error(job.error)
     if not output.json:

@@ -22,6 +22,8 @@ from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES
 from shared_ir.errors import ErrorCode, IngotError
 
 _LOG = logging.getLogger(__name__)
+MOST_LABELS = 256
+"""Of one model, deleted ones included, whose records stay: who shows a model reads them all."""
 _MOST_ATTEMPTS = 50
 """To replace a label that others replace at the same time."""
 _AT_ONCE = 1_000_000
@@ -107,12 +109,15 @@ class LabelRecords:
         None where nothing was written: it points there already, or somebody asked for what is there later.
 
         Raises:
-            IngotError: CONFLICT, the label is not what ``order`` expects; UNAVAILABLE, others move it without end.
+            IngotError: CONFLICT, the label is not what ``order`` expects; UNAVAILABLE, others move it without end; LIMIT_EXCEEDED, the
+                model has no room for another one.
         """
         path = label_path(name, label)
         for _ in range(_MOST_ATTEMPTS):
             data, tag = self._tagged(path)
             before = None if data is None else self._believed(name, label, data)
+            if data is None:
+                self._require_room(name)
             _require(name, label, order.etag, before)
             after = self._next(name, label, target, before, order)
             if after is None:
@@ -121,6 +126,19 @@ class LabelRecords:
                 return Move(before, after)
         message = f"label {label!r} of model {name!r} is being moved by others all the time"
         raise IngotError(ErrorCode.UNAVAILABLE, message, field="label", remedy="Try again in a moment.")
+
+    def _require_room(self, name: str) -> None:
+        """For one more label. Raises IngotError LIMIT_EXCEEDED."""
+        count = len(self.names(name))
+        if count >= MOST_LABELS:
+            raise IngotError(
+                ErrorCode.LIMIT_EXCEEDED,
+                f"model {name!r} has as many labels as a model may have, deleted ones included",
+                field="label",
+                expected=f"at most {MOST_LABELS}",
+                received=f"{count + 1}",
+                remedy="Set one of its labels again, a deleted one too. What names one build is the number of its version.",
+            )
 
     def is_there(self, name: str, label: str) -> bool:
         """Whether there is something to take away, be it proven or not."""

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any, TypeVar
@@ -170,7 +170,7 @@ class StoreReader:
         def read() -> tuple[int, ...]:
             found = self._numbers(f"models/{name}/versions", after)
             newest = self.memory.seen(self._versions(name))
-            gone = newest is not None and newest.generation > max((after, *found[-1:]))
+            gone = newest is not None and newest.generation > after and newest.generation not in found
             if newest is not None and gone and not self.learn_deletion(name, newest.generation):
                 received = f"version {found[-1]}" if found else "none"
                 raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
@@ -188,11 +188,32 @@ class StoreReader:
         found = self.version_numbers(name, start - 1) or (self.version_numbers(name) if start > 1 else ())
         return found[-1] if found else 0
 
-    def next_number(self, name: str) -> int:
-        """That no version has, or had before it was deleted."""
-        newest = self.newest_number(name)
-        deleted = (self._numbers(f"models/{name}/{folder}", newest) for folder in ("deleted", "deleted-through"))
-        return max((newest, *(number for numbers in deleted for number in numbers[-1:]))) + 1
+    def numbering(self, name: str) -> tuple[int, frozenset[int]]:
+        """The newest version that is proven, was seen, or of which it is signed that it was deleted (0: none), and the numbers above it by
+        which records of versions and of deletions are named, whatever they prove."""
+        start, seen = self.newest_bundle(name), self.memory.seen(self._versions(name))
+        least = seen.generation if seen else 0
+        numbers = self.version_numbers(name, start - 1)
+        known = self._newest_proven(name, numbers, least)
+        if known == 0 and start > 1:
+            numbers = self.version_numbers(name)
+            known = self._newest_proven(name, numbers, least)
+        folders = (f"models/{name}/{folder}" for folder in ("deleted", "deleted-through"))
+        deleted = sorted(number for folder in folders for number in self._numbers(folder, known))
+        known = next((number for number in reversed(deleted) if self.deletion(name, number)), known)
+        return known, frozenset(number for number in (*numbers, *deleted) if number > known)
+
+    def _newest_proven(self, name: str, numbers: Sequence[int], least: int) -> int:
+        """The newest of ``numbers`` above ``least`` whose version is proven; ``least`` where none is."""
+        for number in reversed(numbers):
+            if number <= least:
+                break
+            try:
+                return self.version(name, number).number
+            except IngotError as error:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+        return least
 
     def newest_bundle(self, name: str) -> int:
         """The first version of the newest bundle, 1 when there is none."""

@@ -215,8 +215,8 @@ def read_label(data: bytes, trust: Trust, name: str, label: str) -> PublishedLab
     if (document.get("model"), document.get("label")) != (name, label):
         received = f"{document.get('label')!r} of {document.get('model')!r}"
         raise corrupt("a label lies under the name of another", expected=what, received=received)
-    number, generation, asked = (_count(document.get(key), what) for key in ("version", "generation", "asked"))
-    moved = _count(document.get("moved", generation), what)  # older services do not write it
+    number, generation, asked = (counted(document.get(key), what) for key in ("version", "generation", "asked"))
+    moved = counted(document.get("moved", generation), what)  # older services do not write it
     others = {key: value for key, value in document.items() if key not in _LABEL_FIELDS}
     index, by = str(document.get("index", "")), str(document.get("by", ""))
     return PublishedLabel(name, label, number, index, generation, asked, moved, by, others)
@@ -244,7 +244,7 @@ def read_deletion(data: bytes, trust: Trust, name: str, number: int) -> Deletion
     """
     what = f"the deletion of version {number} of model {name!r}"
     document = verify_document(data, trust, what, MEDIA_DELETION)
-    first, last = (_count(document.get(key), what) for key in ("first", "last"))
+    first, last = (counted(document.get(key), what) for key in ("first", "last"))
     indexes, deleted = document.get("indexes"), document.get("deleted")
     if (document.get("model"), last) != (name, number) or not 0 < first <= last:
         raise corrupt("a deletion lies under the name of another", expected=what, received=str(document.get("model")))
@@ -253,7 +253,8 @@ def read_deletion(data: bytes, trust: Trust, name: str, number: int) -> Deletion
     return Deletion(name, first, last, tuple(map(str, indexes)), float(deleted), str(document.get("by", "")))
 
 
-def _count(number: Any, what: str) -> int:
+def counted(number: Any, what: str) -> int:
+    """``number`` where it is a whole number of 0 to 2^63 - 1. Raises IngotError ARTIFACT_CORRUPT."""
     if type(number) is not int or not 0 <= number < 1 << 63:
         raise corrupt(f"{what} is malformed", received=repr(number))
     return number

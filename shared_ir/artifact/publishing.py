@@ -13,12 +13,13 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 from shared_ir.artifact.blobs import StoreBlobs
 from shared_ir.artifact.bundles import Bundles, first_of
 from shared_ir.artifact.oci import CREATED, MEDIA_INDEX, PUBLICATION, Descriptor, index_document
 from shared_ir.artifact.proof import ProvenTarget, StoreReader, created_text
-from shared_ir.artifact.published import SCHEMA, Version, claim_path, version_path, version_to_dict
+from shared_ir.artifact.published import SCHEMA, Version, claim_path, counted, version_path, version_to_dict
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, parse_document
 from shared_ir.digest import canonical_json, sha256_hex
@@ -39,8 +40,22 @@ class Claim:
     tag: str
 
 
+_FARTHEST = 1_000_000
+"""Versions of a model that may have been published since the newest that is known."""
+
 Meant = tuple[Version, bytes]
 """A version that is there or may come to be, and its signed index."""
+
+
+def next_number(proven: StoreReader, name: str) -> int:
+    """That no version has, or had before it was deleted.
+
+    NOTE: records that prove nothing may be those of a key that is trusted no longer, so their numbers are passed over; but not as far as
+    somebody may write: one of 999999999999999999 would be the end of the model.
+    """
+    newest, named = proven.numbering(name)
+    last = max((number for number in named if number <= newest + _FARTHEST), default=newest)
+    return next(number for number in count(last + 1) if number not in named)
 
 
 @dataclass(frozen=True)
@@ -84,7 +99,7 @@ class Publisher:
         self, name: str, targets: Sequence[ProvenTarget], publication: str, signer: SigningKey, before: Claim | None
     ) -> Meant | None:
         """What is claimed in place of ``before``; None where somebody else was faster, whose claim is what there is."""
-        number = self.proven.next_number(name)
+        number = next_number(self.proven, name)
         facts = {CREATED: created_text(time.time())} | ({PUBLICATION: publication} if publication else {})
         entries = [target.entry for target in targets]
         data = index_document(name, str(number), entries, signer, facts)
@@ -161,8 +176,8 @@ class Publisher:
             raise
         try:
             document = parse_document(data, path)
-            return Claim(int(document["number"]), Descriptor.from_dict(document.get("index")), tag)
-        except (IngotError, KeyError, TypeError, ValueError):
+            return Claim(counted(document.get("number"), path), Descriptor.from_dict(document.get("index")), tag)
+        except IngotError:
             return Claim(0, Descriptor("", "sha256:" + "0" * 64, 0, {}), tag)  # proves nothing, and is replaced
 
     def _older(self, name: str, keys: Sequence[str]) -> Version | None:

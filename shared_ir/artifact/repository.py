@@ -67,7 +67,7 @@ from shared_ir.artifact.published import (
     is_model_name,
 )
 from shared_ir.artifact.publishing import Publisher
-from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustStore
+from shared_ir.artifact.signature import SigningKey, Trust
 from shared_ir.artifact.value import CompiledArtifact, Manifest
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
@@ -87,7 +87,7 @@ class ArtifactRepository:
     Args:
         store: where everything is kept.
         trust: whose artifacts may be opened.
-        signer: signs what is published here, and is trusted to have signed what is found here; None for a reader.
+        signer: signs what is published here; None for a reader. What it signed is found where ``trust`` has it, as that of others.
         memory: what was seen of the store before; by default nothing.
     """
 
@@ -95,7 +95,7 @@ class ArtifactRepository:
         self, store: ObjectStore, trust: Trust, signer: SigningKey | None = None, memory: Memory | None = None
     ) -> None:
         self.store = store
-        self.trust = trust if signer is None else TrustEither(trust, TrustStore.of([signer.public]))
+        self.trust = trust
         self._signer, self._marks_use = signer, signer is not None
         self._blobs = StoreBlobs(store)
         self.proven = StoreReader(store, self.trust, memory or Memory())

@@ -129,6 +129,32 @@ class SigningKey:
         return Signature(self.key_id, base64.b64encode(self.private.sign(payload)).decode())
 
 
+@dataclass(frozen=True)
+class OwnKey(SigningKey):
+    """A key of this process, as long as ``trust`` has its public half: what it signs after that nobody would take."""
+
+    trust: Trust
+
+    @classmethod
+    def of(cls, key: SigningKey, trust: Trust) -> Self:
+        return cls(key.private, trust)
+
+    @property
+    def is_revoked(self) -> bool:
+        return self.key_id not in self.trust.keys
+
+    def sign(self, payload: bytes) -> Signature:
+        """Raises IngotError UNAVAILABLE, it was revoked while this process ran."""
+        if self.is_revoked:
+            raise IngotError(
+                ErrorCode.UNAVAILABLE,
+                f"key {self.key_id} of this process was revoked while it ran: nobody would take what it signs",
+                remedy="Tell the operator of the service, who gives the process another key and starts it again, or puts the public "
+                "half of this one back.",
+            )
+        return super().sign(payload)
+
+
 class Trust(Protocol):
     """Whose artifacts may be loaded."""
 

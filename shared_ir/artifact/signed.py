@@ -5,12 +5,12 @@ What a document is for is said inside it (``mediaType``), so one of a kind canno
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import parse_foreign
 
 MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Largest index, manifest, config, label or record in bytes."""
@@ -34,8 +34,8 @@ def corrupt(message: str, *, expected: str = "", received: str = "", field: str 
 def parse_document(data: bytes, what: str) -> dict[str, Any]:
     """Raises IngotError ARTIFACT_CORRUPT unless ``data`` is a JSON object without duplicate keys."""
     try:
-        document = json.loads(data, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
+        document = parse_foreign(data, _unique)
+    except ValueError as error:
         raise corrupt(f"{what} is not JSON") from error
     if not isinstance(document, dict):
         raise corrupt(f"{what} is not a JSON object")

@@ -18,6 +18,7 @@ from shared_ir.artifact.published import (
     deletion_path,
     version_path,
 )
+from shared_ir.artifact.publishing import next_number
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.records import index_digest
@@ -60,18 +61,19 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
     numbers = repository.version_numbers(name)
     if not numbers:
         raise repository.no_model(name)
-    everything = range(1, numbers[-1] + 1)
+    last = max(1, next_number(repository.proven, name) - 1)  # of numbers that nobody believes none is taken away
+    everything = range(1, last + 1)
     if force:
         for label in repository.labels(name):
             repository.delete_label(name, label, by)
     _refuse_labelled(repository, name, everything)
     digests = [digest for number in numbers if (digest := index_digest(repository.store, name, number))]
-    deletion = Deletion(name, 1, numbers[-1], tuple(digests), time.time(), by)
+    deletion = Deletion(name, 1, last, tuple(digests), time.time(), by)
     _write(repository, deletion)
     try:
         _refuse_labelled(repository, name, everything)
     except IngotError:
-        repository.store.delete(deletion_path(name, numbers[-1], 1))
+        repository.store.delete(deletion_path(name, last, 1))
         raise
     for number in numbers:
         repository.store.delete(version_path(name, number))

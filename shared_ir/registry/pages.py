@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import binascii
-import json
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,6 +16,7 @@ from shared_ir.artifact.published import PublishedLabel, Version, check_model_na
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.storage.local import FileStore
 
 USUAL_SIZE = 50
@@ -315,8 +314,8 @@ def read_token(token: str, chosen: Any, kind: type[T], beginning: T) -> T:
     if not token:
         return beginning
     try:
-        place, fingerprint = json.loads(base64.urlsafe_b64decode(token.encode()))
-    except (ValueError, TypeError, RecursionError, binascii.Error):
+        place, fingerprint = foreign_json(base64.urlsafe_b64decode(token.encode()))
+    except (ValueError, TypeError):
         place, fingerprint = None, ""
     if type(place) is not kind or fingerprint != _fingerprint(chosen) or len(str(place)) > 500:
         raise IngotError(

@@ -43,16 +43,14 @@ class RetentionOutcome:
 
 
 def expired(repository: ArtifactRepository, name: str, rule: Retention, now: float | None = None) -> tuple[int, ...]:
-    """Ascending. A version that proves nothing counts as young: nobody knows when it was made."""
+    """Ascending. A version that proves nothing stays, since nobody knows when it was made, and is none of the newest that do."""
     youngest = (time.time() if now is None else now) - rule.days * _DAY
     held, read = set(repository.labels(name).values()), reader(repository, name)
-    found = []
     with repository.proven.memory.together():
-        for number in repository.version_numbers(name)[: -rule.last]:
-            version = None if number in held else read(number)
-            if version is not None and version.created < youngest:
-                found.append(number)
-    return tuple(found)
+        numbers = reversed(repository.version_numbers(name))
+        proven = [version for number in numbers if (version := read(number)) is not None]
+    older = [version.number for version in proven[rule.last :] if version.created < youngest]
+    return tuple(number for number in reversed(older) if number not in held)
 
 
 def retain(

@@ -6,7 +6,6 @@ Over gRPC a failed call carries an ``ErrorDetail``, serialised, in the trailing 
 from __future__ import annotations
 
 import functools
-import json
 import os
 import sys
 import tempfile
@@ -19,6 +18,7 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from shared_ir.errors import Blame, ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.printable import printable
 
@@ -149,7 +149,9 @@ def attached_error(metadata: Iterable[tuple[str, Any]] | None) -> IngotError | N
         return None
     try:
         return (
-            _from_json(json.loads(value)) if value.startswith(b"{") else error_from_pb(pb.ErrorDetail.FromString(value))
+            _from_json(foreign_json(value))
+            if value.startswith(b"{")
+            else error_from_pb(pb.ErrorDetail.FromString(value))
         )
     except (DecodeError, ValueError):
         return None

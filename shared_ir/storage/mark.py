@@ -6,7 +6,6 @@ before refuses that, instead of beginning another one.
 
 from __future__ import annotations
 
-import json
 import secrets
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Protocol
 
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.storage.files import create_atomically
 
 MARK = "ingot-store.json"
@@ -21,6 +21,11 @@ MARK = "ingot-store.json"
 _LARGEST_MARK = 4096
 _FOLDERS = ("models", "blobs", "orders", "sources")
 """A store of before marks has one of these."""
+
+
+def has_begun(root: Path) -> bool:
+    """Whether a store lies in a folder."""
+    return (root / MARK).exists() or any((root / name).is_dir() for name in _FOLDERS)
 
 
 class Marks(Protocol):
@@ -81,7 +86,7 @@ class StoreMark:
         """Nobody has seen a store here; or it is one from before there were marks."""
         if self._held is not None or self.marks.mark(self.url):
             return False
-        return not self.marks.knows(self.url) or any((self.root / name).is_dir() for name in _FOLDERS)
+        return not self.marks.knows(self.url) or has_begun(self.root)
 
     def _compare(self) -> None:
         found = self._read()
@@ -98,7 +103,7 @@ class StoreMark:
     def _read(self) -> str:
         try:
             with (self.root / MARK).open("rb") as file:
-                found = json.loads(file.read(_LARGEST_MARK))["id"]
+                found = foreign_json(file.read(_LARGEST_MARK))["id"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._away("it cannot be told whether it is itself", f"{MARK}: {type(error).__name__}") from error
         return str(found)[:100]

@@ -128,6 +128,21 @@ def test_errors_are_one_line_and_json_for_programs(
     assert told in line
 
 
+@pytest.mark.parametrize("command", ["collect", "index"])
+def test_nothing_is_begun_where_there_is_no_store(
+    command: str,
+    repository: ArtifactRepository,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("INGOT_STORE_URL", (tmp_path / "stroe").as_uri())
+    assert main([command, "--json"]) == 1
+    assert json.loads(capsys.readouterr().err)["error"]["field"] == "INGOT_STORE_URL"
+    assert not (tmp_path / "stroe").exists()
+    assert len(repository.versions("m")) == 3
+
+
 def test_what_a_job_needs_stays(
     repository: ArtifactRepository, tmp_path: Path, redis_url: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

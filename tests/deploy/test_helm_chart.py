@@ -180,6 +180,41 @@ def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> 
         assert pod["terminationGracePeriodSeconds"] > settings.drain_delay + settings.drain_timeout
 
 
+BIG = 268_435_456
+"""As bytes are said: to Helm a float, as every number of a values file."""
+
+
+def test_numbers_of_a_values_file_are_numbers_to_the_services(helm: Path, tmp_path: Path) -> None:
+    values = {
+        "store": {"env": {"AWS_BIG": BIG}},
+        "api": {"maxJobs": 1_000_000, "maxModelBytes": BIG, "extraEnv": {"INGOT_MAX_WATCHERS": 1_000_000}},
+        "worker": {"jobMemoryBytes": BIG, "jobSeconds": BIG + 0.5, "terminationGracePeriodSeconds": BIG},
+        "runtime": {
+            "cacheBytes": BIG,
+            "maxQueueSize": 1_000_000,
+            "extraEnv": {"INGOT_RUNTIME_MAX_REQUEST_BYTES": BIG, "INGOT_RUNTIME_POLL_INTERVAL": 0.5},
+        },
+        "housekeeping": {"keepLast": BIG, "keepDays": BIG, "keepSourcesDays": BIG},
+    }
+    objects = {
+        o["metadata"]["name"]: o for o in render(helm, values, tmp_path) if o["kind"] in ("Deployment", "CronJob")
+    }
+    found = {}
+    for name in ("compiler-api", "compiler-worker", "runtime"):
+        pod = objects[f"release-ingot-{name}"]["spec"]["template"]["spec"]
+        found[name] = {own["name"]: own["value"] for own in pod["containers"][0]["env"] if "value" in own}
+        assert found[name]["AWS_BIG"] == str(BIG)
+    for name in ("compiler-api", "compiler-worker"):
+        own = compiler_service.settings.CompilerSettings.from_environment(found[name] | {"INGOT_HOME": str(tmp_path)})
+        expected = (1_000_000, BIG, 1_000_000) if name == "compiler-api" else (BIG, BIG + 0.5)
+        read = (own.max_jobs, own.max_model_bytes, own.max_watchers)
+        assert (read if name == "compiler-api" else (own.job_memory, own.job_seconds)) == expected
+    served = runtime_service.settings.RuntimeSettings.from_environment(found["runtime"])
+    assert (served.max_request_bytes, served.max_queue_size, served.poll_interval) == (BIG, 1_000_000, 0.5)
+    text = json.dumps(objects)
+    assert "e+0" not in text
+
+
 @pytest.mark.parametrize(
     "values",
     [
@@ -189,8 +224,11 @@ def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> 
         {"runtime": {"modelControl": "poll"}},
         {"runtime": {"modelSettings": {"m": {"max_batch": 3}}}},
         {"worker": {"concurrency": 0}},
+        {"api": {"maxJobs": 2_000_000}},
         {"housekeeping": {"schedule": "every day"}},
         {"housekeeping": {"graceHours": 0}},
+        {"housekeeping": {"keepSourcesDays": 0.01}},
+        {"worker": {"autoscaling": {"enabled": True, "minReplicas": 3, "maxReplicas": 2}}},
         {"signing": {"existingSecret": ""}},
         {"image": {"pullPolicy": "Sometimes"}},
         {"unknown": True},
@@ -225,6 +263,10 @@ def test_notes_name_what_has_to_be_made_first(helm: Path) -> None:
     for secret in ("ingot-store", "ingot-redis", "ingot-signing", "ingot-orders"):
         assert secret in notes
     assert "No token is set" in notes
+    compiling = run(
+        helm, "install", "r", CHART, "--dry-run=client", "--hide-notes=false", "--set", "auth.tokensSecret=t"
+    )
+    assert "No token is set for inference" in compiling
 
 
 def test_commands_are_those_of_the_images(objects: list[Object]) -> None:

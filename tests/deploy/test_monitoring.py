@@ -16,6 +16,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.records import TargetRecord
 from compiler_service.jobs.store import JobStore
 from compiler_service.metrics import make_registry
 from shared_ir.errors import ErrorCode, IngotError
@@ -75,7 +76,7 @@ def _compiler_page() -> str:
     with redis_server() as url:
         redis = Redis.from_url(url, decode_responses=True)
         counters = Counters(redis)
-        counters.target_finished("FAILED", "llvm", "INTERNAL")
+        counters.target_finished("FAILED", TargetRecord("host", {}, ""), "INTERNAL")
         counters.cache("hit")
         counters.stage_finished("build", 1.0)
         return generate_latest(make_registry(JobStore(redis, 60), counters)).decode()

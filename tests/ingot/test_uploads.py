@@ -226,11 +226,16 @@ def test_external_data_is_found_beside_the_model(tmp_path: Path) -> None:
     assert source.external_data == {"weights.bin": sha256_hex((tmp_path / "weights.bin").read_bytes())}
 
 
-@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "", "missing.bin"])
+@pytest.mark.parametrize(
+    "location",
+    ["../secret", "/etc/passwd", "", "missing.bin", "a" * 5000, "a\0b", "loop/x"],
+    ids=lambda name: repr(name)[:14],
+)
 def test_external_data_elsewhere_is_not_sent(tmp_path: Path, location: str) -> None:
     folder = tmp_path / "model"
     folder.mkdir()
     (tmp_path / "secret").write_bytes(b"0123456789abcdef")
+    (folder / "loop").symlink_to("loop")
     save_with_external_data(folder, "weights.bin")
     proto = onnx.load(folder / "m.onnx", load_external_data=False)
     proto.graph.initializer[0].external_data[0].value = location
@@ -320,3 +325,30 @@ def test_what_the_callers_own_progress_raises_is_raised(
         client.upload(scale(2.0).SerializeToString(), progress=progress)
     assert caught.value is own
     assert service.asked == 1
+
+
+def test_external_data_may_be_named_by_a_text(tmp_path: Path) -> None:
+    (tmp_path / "weights").write_bytes(b"weights")
+    service = Service()
+    sent = Uploader(service, "x", 1.0, {}).send_model(b"weights", {"w": str(tmp_path / "weights")})
+    assert sent.external_data == {"w": sha256_hex(b"weights")}
+
+
+MISUSES: dict[str, Callable[[Client], Any]] = {
+    "a number that no message holds": lambda client: client.compile(b"m", "m", tune=2**70),
+    "a text that no message holds": lambda client: client.compile(b"m", "m", bundle="\ud800"),
+    "a time that is a text": lambda client: client.jobs(since="yesterday"),  # type: ignore[arg-type]
+    "no content": lambda client: client.upload(b"m", {"w": 3}),  # type: ignore[dict-item]
+    "no file": lambda client: client.upload(b"m", {"w": "nowhere"}),
+    "a timeout that is a text": lambda client: Client(client.address, timeout="3"),  # type: ignore[arg-type]
+    "no token": lambda client: Client(client.address, token=None),  # type: ignore[arg-type]
+}
+
+
+@pytest.mark.parametrize("misuse", MISUSES)
+def test_misuse_is_an_error_of_ours(misuse: str) -> None:
+    """Without a service: it is told before anything is sent."""
+    with Client("127.0.0.1:1") as client, pytest.raises(IngotError) as caught:
+        MISUSES[misuse](client)
+    assert caught.value.code in (ErrorCode.INVALID_ARGUMENT, ErrorCode.NOT_FOUND)
+    assert caught.value.field

@@ -9,7 +9,6 @@ runs under qemu's user mode, where that is installed.
 from __future__ import annotations
 
 import importlib.util
-import json
 import statistics
 import subprocess
 import tempfile
@@ -33,6 +32,7 @@ from shared_ir.artifact.value import CompiledArtifact, Manifest
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, evaluate
+from shared_ir.foreign_json import foreign_json
 from shared_ir.machine.target import architecture_of, derive
 from shared_ir.plan.program import Call, Plan, TensorSpec, walk_steps
 from shared_ir.types import ValueKind
@@ -336,7 +336,7 @@ def _run(directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str])
 def _answer(text: str) -> dict[str, Any] | None:
     lines = text.strip().splitlines()
     try:
-        found = json.loads(lines[-1]) if lines else None
+        found = foreign_json(lines[-1]) if lines else None
     except ValueError:
         return None
     return found if isinstance(found, dict) else None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from compiler_service.compiler.tensor_expr.refusal import mismatch
+from compiler_service.compiler.tensor_expr.refusal import mismatch, too_large
+from shared_ir.plan.validate import MAX_RANK
 
 T = TypeVar("T")
 
@@ -36,3 +37,13 @@ def normal_axes(axes: Iterable[int], rank: int) -> tuple[int, ...]:
 def replaced(items: Sequence[T], axis: int, *values: T) -> tuple[T, ...]:
     """``items`` with ``values`` in place of the one at ``axis``."""
     return (*items[:axis], *values, *items[axis + 1 :])
+
+
+def require_few_axes(count: int) -> None:
+    """What a node says of so many axes is worth looking at: it grows with their square.
+
+    Raises:
+        IngotError: LIMIT_EXCEEDED, no tensor has so many.
+    """
+    if count > MAX_RANK:
+        raise too_large("a node names too many axes", f"at most {MAX_RANK}", f"{count}")

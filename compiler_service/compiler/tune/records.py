@@ -12,6 +12,7 @@ from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.records import from_json, to_json
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 
 RECORD_VERSION = 1
 
@@ -63,7 +64,7 @@ def read_records(data: bytes) -> tuple[Record, ...]:
     records: list[Record] = []
     for number, line in enumerate(data.splitlines(), start=1):
         try:
-            entry: Mapping[str, Any] = json.loads(line)
+            entry: Mapping[str, Any] = foreign_json(line)
             if entry["version"] == RECORD_VERSION:
                 fields = {k: v for k, v in entry.items() if k != "version"}
                 records.append(Record(**{**fields, "schedule": from_json(fields["schedule"])}))

@@ -12,6 +12,7 @@ from redis import Redis
 
 from compiler_service.jobs.records import Event, JobStage
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.registry.pages import Page, read_token, write_token
 from shared_ir.storage.protocol import ObjectStore
 
@@ -101,7 +102,7 @@ class Logs:
     def _kept(self, job: str) -> Sequence[LogEntry]:
         try:
             text = self._store.get(_path(job), _LARGEST)
-            return [LogEntry(**json.loads(line)) for line in text.splitlines()]
+            return [LogEntry(**foreign_json(line)) for line in text.splitlines()]
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise

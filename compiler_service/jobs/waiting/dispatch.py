@@ -17,6 +17,7 @@ from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.line import LINES, Waiting, WaitingLine, place
 from compiler_service.jobs.waiting.machines import Machines
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.machine.machine import Machine
 
 _VERIFY = LINES[JobStage.VERIFY]
@@ -47,6 +48,16 @@ class Dispatch:
         self.line.lend(JobStage.INGEST, job, WHOLE_JOB, place(record))
         for stage in _OF_TARGET:
             self.line.lend(stage, job, number, place(record))
+
+    def leave(self, record: JobRecord, leader: JobRecord, number: int) -> None:
+        """A target of ``record`` waits for target ``number`` of ``leader`` no longer: what waits of that stands in the places of those who
+        still do."""
+        user, (owner, own) = place(record)[0], place(leader)
+        for stage in (JobStage.INGEST, *_OF_TARGET):
+            at = WHOLE_JOB if stage is JobStage.INGEST else number
+            ranks = [own] if owner == user else []
+            ranks += [rank for other, rank in self._places(leader, at, stage).items() if other == user]
+            self.line.settle(stage, leader.id, at, user, min(ranks, default=None))
 
     def take(self, stage: JobStage, machine: Machine | None) -> Waiting | None:
         """What goes first of the line of ``stage`` that a worker on ``machine`` may do; None says that it runs everything."""
@@ -133,7 +144,7 @@ def need_of(record: JobRecord, number: int, stage: JobStage) -> str:
 
 
 def _of_text(need: str) -> tuple[str, Sequence[str]]:
-    triple, features = json.loads(need)
+    triple, features = foreign_json(need)
     return triple, features
 
 

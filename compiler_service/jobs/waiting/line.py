@@ -69,6 +69,19 @@ _JOIN = "redis.call('HSET', KEYS[1] .. ':needs', ARGV[3], ARGV[4])" + _STAND
 # KEYS: line. ARGV: user, rank, member. What does not wait gets no place.
 _LEND = "if redis.call('HEXISTS', KEYS[1] .. ':needs', ARGV[3]) == 0 then return 0 end" + _STAND
 
+# KEYS: line. ARGV: user, rank or empty for no place any more, member. What does not wait has none.
+_SETTLE = """
+if redis.call('HEXISTS', KEYS[1] .. ':needs', ARGV[3]) == 0 then return 0 end
+local own = KEYS[1] .. ':of:' .. ARGV[1]
+if ARGV[2] ~= '' then
+  if redis.call('ZSCORE', own, ARGV[3]) then redis.call('ZADD', own, ARGV[2], ARGV[3]) end
+  return 1
+end
+redis.call('ZREM', own, ARGV[3])
+if redis.call('EXISTS', own) == 0 then redis.call('ZREM', KEYS[1] .. ':users', ARGV[1]) end
+return 1
+"""
+
 # KEYS: line. ARGV: member, now. Who had the turn has had the time since then.
 _LEAVE = """
 local held = redis.call('HGET', KEYS[1] .. ':running', ARGV[1])
@@ -151,6 +164,7 @@ class WaitingLine:
         self._redis: Any = redis
         self._join = self._redis.register_script(_JOIN)
         self._lend = self._redis.register_script(_LEND)
+        self._settle = self._redis.register_script(_SETTLE)
         self._take = self._redis.register_script(_TAKE)
         self._leave = self._redis.register_script(_LEAVE)
 
@@ -163,6 +177,11 @@ class WaitingLine:
         """Where ``stage`` waits, it does so in this place too, until it is taken."""
         user, rank = place
         self._lend(keys=[_key(LINES[stage])], args=[user, repr(rank), _member(stage, job, number)])
+
+    def settle(self, stage: JobStage, job: str, number: int, user: str, rank: float | None) -> None:
+        """Where ``stage`` waits in a place of ``user``, that has this rank from now on; None for no place of his any more."""
+        text = "" if rank is None else repr(rank)
+        self._settle(keys=[_key(LINES[stage])], args=[user, text, _member(stage, job, number)])
 
     def take(self, name: str, meets: Callable[[str], bool] | None = None) -> Waiting | None:
         """The stage whose turn it is in a line, of those whose need ``meets`` says is met, which waits no longer; None where there is none.

@@ -14,6 +14,7 @@ from typing import Any
 
 from redis import Redis
 
+from shared_ir.foreign_json import foreign_json
 from shared_ir.machine.machine import Machine
 
 _KINDS, _GATHERING = "ingot:machines", "ingot:machines:gathering"
@@ -54,7 +55,7 @@ def _machine(kind: str) -> str:
 def _read(text: str) -> Machine | None:
     """None for what another version says in another way."""
     try:
-        return Machine.from_dict(json.loads(text))
+        return Machine.from_dict(foreign_json(text))
     except (ValueError, LookupError, TypeError):
         logger.warning("a worker says of its machine what is not understood: %s", text[:200])
         return None

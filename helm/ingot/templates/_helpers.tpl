@@ -82,17 +82,23 @@ capabilities:
   drop: ["ALL"]
 {{- end -}}
 
+{{/* A value as text. Numbers of a values file are floats to Helm: printed as they are, 268435456 would be 2.68435456e+08, which is no
+     number to a service. */}}
+{{- define "ingot.text" -}}
+{{- if not (kindIs "float64" .) }}{{ . }}{{ else if eq (floor .) . }}{{ int64 . }}{{ else if gt . 1000.0 }}{{ printf "%.3f" . }}{{ else }}{{ . }}{{ end -}}
+{{- end -}}
+
 {{/* Variables of the object store, then those of `extraEnv`. Takes (dict "root" . "values" "runtime"). */}}
 {{- define "ingot.storeEnv" -}}
 - name: INGOT_STORE_URL
   value: {{ .root.Values.store.url | quote }}
 {{- range $name, $value := .root.Values.store.env }}
 - name: {{ $name }}
-  value: {{ $value | quote }}
+  value: {{ include "ingot.text" $value | quote }}
 {{- end }}
 {{- range $name, $value := (index .root.Values .values).extraEnv }}
 - name: {{ $name }}
-  value: {{ $value | quote }}
+  value: {{ include "ingot.text" $value | quote }}
 {{- end }}
 {{- end -}}
 

@@ -23,6 +23,7 @@ from typing import Any, Self
 
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.foreign_json import foreign_json
 from shared_ir.service_kit.access.principal import Principal, Quota, TokenScope, check_namespace
 from shared_ir.storage.files import write_atomically
 
@@ -62,7 +63,7 @@ class TokenFile:
     def parse(cls, data: bytes, where: str) -> Self:
         """Raises IngotError INVALID_ARGUMENT: it is damaged, or of a later format."""
         try:
-            return cls.of(json.loads(data))
+            return cls.of(foreign_json(data))
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
             raise _damaged(where, f"{type(error).__name__}: {error}"[:200]) from error
         except IngotError as error:

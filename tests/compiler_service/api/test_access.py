@@ -94,6 +94,14 @@ def test_a_scope_allows_what_is_its_own(guarded: Guarded, scope: TokenScope) -> 
         assert (status(client, name, request) is not grpc.StatusCode.PERMISSION_DENIED) == allowed, name
 
 
+def test_the_token_that_the_page_makes_for_a_ci_compiles_and_waits() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "operating.md").read_text()
+    (line,) = (line for line in page.splitlines() if line.startswith("ingot tokens new ci "))
+    given = set(line.partition("--scope ")[2].split()[0].split(","))
+    called = ("QueryUpload", "UploadModel", "Compile", "WatchJob", "GetJob", "GetModel")
+    assert given >= {scope.value for method in called for scope in SCOPES[method]}
+
+
 def test_labels_of_a_compilation_need_their_scope(guarded: Guarded) -> None:
     client = guarded.client("x", TokenScope.UPLOAD, TokenScope.COMPILE, TokenScope.PUBLISH)
     request = pb.CompileRequest(
@@ -175,6 +183,21 @@ def test_a_command_takes_its_token_from_a_file(
     assert main(["tokens", "remove", "ci", *tokens]) == 0
     assert main(asked) == 1
     assert "UNAUTHENTICATED" in capsys.readouterr().err
+
+
+def test_no_line_is_as_long_as_a_client_likes(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    client = guarded.client("ann", *TokenScope)
+    caplog.set_level("INFO")
+    long = "a\nb" * 200_000
+    targets = ["x86-64-v3" + " " * 3000] * 64
+    status(client, "Compile", pb.CompileRequest(name=long, targets=targets, idempotency_key=long))
+    status(client, "CancelJob", pb.CancelJobRequest(id=long))
+    status(client, "GetJob", pb.GetJobRequest(id=long))
+    fields = [record.__dict__.get("ingot", {}) for record in caplog.records if record.name.startswith("ingot.")]
+    texts = [text for said in fields for text in said.values() if isinstance(text, str)]
+    assert len(fields) == 3
+    assert max(map(len, texts)) < 2000
+    assert not any("\n" in text for text in texts)
 
 
 def test_who_changes_something_is_told_in_a_line(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:

@@ -6,12 +6,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import make_parts
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.compiler_service.api.test_api_jobs import error_of
 from tests.services.installation import Client
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
@@ -59,3 +61,30 @@ def test_jobs_of_many_long_targets_are_listed(running: RunningServer) -> None:
     assert [job.id for page in found for job in page] == made[::-1]
     assert len(found) > 1
     assert all(found), "a page without anything, and a client that asks again and again"
+
+
+def refused(ask: Callable[[], Any]) -> pb.ErrorDetail:
+    with pytest.raises(grpc.RpcError) as caught:
+        ask()
+    return error_of(caught)
+
+
+def test_an_order_that_no_answer_would_hold_is_refused(running: RunningServer) -> None:
+    client = Client(f"127.0.0.1:{running.port}")
+    sha256 = client.upload(b"{}")
+    value = pb.OptionValue(string_value="x" * (3 << 20))
+    found = refused(lambda: client.compile({}, "long", options={"tune": value}))
+    assert (found.code, found.blame) == ("LIMIT_EXCEEDED", pb.BLAME_USER)
+    source = pb.ModelSource(model_sha256=sha256, external_data={f"weights/{n}": sha256 for n in range(20_000)})
+    found = refused(
+        lambda: client.stub.Compile(pb.CompileRequest(name="many", source=source, targets=["x86-64-v3"]), timeout=30)
+    )
+    assert found.code == "LIMIT_EXCEEDED"
+    assert not client.stub.ListJobs(pb.ListJobsRequest()).jobs
+
+
+def test_an_order_that_moves_very_many_labels_is_refused(running: RunningServer) -> None:
+    client = Client(f"127.0.0.1:{running.port}")
+    found = refused(lambda: client.compile({}, "labelled", labels=[f"l{n}" for n in range(65)]))
+    assert (found.code, found.field, found.received) == ("INVALID_ARGUMENT", "labels", "65")
+    assert client.compile({}, "labelled", labels=[f"l{n}" for n in range(64)]).id

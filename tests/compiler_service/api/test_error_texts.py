@@ -110,7 +110,7 @@ def published(folder: Path) -> ArtifactRepository:
 
 def moved_meanwhile(folder: Path) -> None:
     key = SigningKey.generate()
-    repository = ArtifactRepository(FileStore(folder), TrustStore.of([]), key)
+    repository = ArtifactRepository(FileStore(folder), TrustStore.of([key.public]), key)
     repository.put_artifact(toy_artifact(key="ab" * 32))
     repository.publish("resnet", ["ab" * 32], "job1", ["stable"])
     repository.set_label("resnet", "stable", 1, etag="0")

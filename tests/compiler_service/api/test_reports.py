@@ -95,3 +95,26 @@ def test_a_report_that_makes_no_sense_harms_no_answer(odd: dict[str, Any], monke
     monkeypatch.setitem(globals(), "FOUND", odd)
     (target,) = made(repository).verified(job()).targets
     assert target.artifact_key == "ab" * 32
+
+
+def test_of_more_outputs_than_a_message_has_room_for_the_worst_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = [{"name": f"output {n}", "max_abs_error": 0.0, "max_rel_error": float(n % 30_011)} for n in range(40_000)]
+    monkeypatch.setitem(FOUND, "outputs", many)
+    repository = Repository()
+    repository.is_open.set()
+    own = pb.Job(targets=[pb.TargetJob(artifact_key=f"{n:064x}", state="JOB_STATE_SUCCEEDED") for n in range(8)])
+    shown = made(repository).verified(own)
+    assert shown.ByteSize() < 4 << 20  # what gRPC takes where nobody says otherwise
+    whole, *_, cut = (target.verification for target in shown.targets)
+    assert len(whole.outputs) == 40_000
+    assert cut.state == "verified"
+    assert [output.name for output in cut.outputs] == [f"output {n}" for n in range(30_001, 30_011)]
+
+
+def test_of_names_that_no_message_has_room_for_none_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    long = [{"name": "n" * (5 << 20), "max_abs_error": 0.0, "max_rel_error": 0.0}]
+    monkeypatch.setitem(FOUND, "outputs", long)
+    repository = Repository()
+    repository.is_open.set()
+    (target,) = made(repository).verified(job()).targets
+    assert (target.verification.state, len(target.verification.outputs)) == ("verified", 0)

@@ -25,6 +25,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.pages import changes_page
+from shared_ir.storage.protocol import ObjectStore
 from tests.compiler_service.jobs.mortal import Installation
 from tests.services.artifacts import toy_artifact
 from tests.services.by_hand import Platform
@@ -40,6 +41,20 @@ class Nowhere:
 
     def waiting(self, kinds: Any) -> Any:
         return {}
+
+
+class Counting:
+    """A store that notes what is deleted of it."""
+
+    def __init__(self, store: ObjectStore, deleted: list[str]) -> None:
+        self._store, self._deleted = store, deleted
+
+    def delete_unused(self, key: str, before: float) -> bool:
+        self._deleted.append(key)
+        return self._store.delete_unused(key, before)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
 
 
 class Split:
@@ -118,9 +133,31 @@ def test_labels_are_set_by_a_worker(running: Split) -> None:
     assert signing_key_id(running.redis) == running.worker.parts.signer.key_id
 
 
-def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
+def test_an_api_whose_key_is_revoked_orders_nothing(running: Split) -> None:
+    (public,) = running.settings.orders_directory.glob("*.pub")
+    kept = public.read_bytes()
+    public.unlink()
+    order = Submission("n", running.worker.upload({"name": "n"}), ("x86-64-v3",), {})
+    for ask in (
+        lambda: running.api.repository.set_label("m", "stable", 1),
+        lambda: running.api.service.submit(order),
+    ):
+        with pytest.raises(IngotError, match="was revoked while it ran") as caught:
+            ask()
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert running.api.service.orders.unfinished() == []
+    assert running.api.service.store.active_count() == 0
+    public.write_bytes(kept)
+    running.api.repository.set_label("m", "stable", 1)
+    assert running.api.service.submit(order).id
+
+
+@pytest.mark.parametrize(
+    "order", [b"\xff\xfe", b"[" * 100_000, b"[1]", b'{"order":"' + b"[" * 100_000 + b'","key":"","seal":""}']
+)
+def test_what_is_no_order_does_not_end_the_clerk(running: Split, order: bytes) -> None:
     raw = Redis.from_url(running.settings.redis_url)
-    raw.rpush("ingot:writes", b"\xff\xfe")
+    raw.rpush("ingot:writes", order)
     running.api.repository.set_label("m", "stable", 1)
     assert running.api.repository.labels("m") == {"stable": 1}
 
@@ -246,9 +283,32 @@ def test_which_orders_were_taken_is_not_noted_for_ever(split: Split) -> None:
     (first,) = store.keys("writes")
     old = time.time() - 1000
     os.utime(split.worker.store / first, (old, old))
-    split.make_clerk().do(split.packet())
+    clerk = split.make_clerk()
+    clerk.do(split.packet())
+    clerk.forget()
     (second,) = store.keys("writes")
     assert second != first
+
+
+def test_nobody_waits_while_very_many_orders_are_forgotten(split: Split) -> None:
+    """Of an hour in which somebody moved labels without end."""
+    old = time.time() - 1000
+    folder = split.worker.store / "writes"
+    folder.mkdir(exist_ok=True)
+    for number in range(500):
+        path = folder / f"{number:032x}.json"
+        path.write_text("{}")
+        os.utime(path, (old, old))
+    store, deleted = split.worker.parts.repository.store, list[str]()
+    clerk = split.make_clerk()
+    clerk._store = Counting(store, deleted)
+    clerk.do(split.packet())
+    assert deleted == []
+    clerk.forget()
+    assert 0 < len(deleted) <= 20
+    for _ in range(30):
+        clerk.forget()
+    assert not any(folder.glob("0000*.json"))
 
 
 def test_an_order_is_one_for_two_minutes(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
+from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.jobs.codec import decode, encode
 from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.history.lists import JobFilter
@@ -19,6 +20,7 @@ from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.records import Event, JobRecord, JobState, TargetRecord, UploadedModel
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import resolve_target, target_to_dict
 
 ERROR = IngotError(ErrorCode.LIMIT_EXCEEDED, "too big", expected="small")
 
@@ -160,18 +162,29 @@ def test_losses_and_claims(store: JobStore) -> None:
 
 def test_counters(redis: Redis) -> None:
     counters = Counters(redis)
-    counters.target_finished("FAILED", "a|b", "LIMIT_EXCEEDED")
-    counters.target_finished("SUCCEEDED", "host", "")
-    counters.target_finished("SUCCEEDED", "host", "")
+    counters.target_finished(
+        "FAILED", TargetRecord("llvm -mtriple=a", {"triple": "a", "cpu": "|b"}, ""), "LIMIT_EXCEEDED"
+    )
+    counters.target_finished("SUCCEEDED", TargetRecord("host", {}, ""), "")
+    counters.target_finished("SUCCEEDED", TargetRecord("host", {}, ""), "")
     counters.cache("hit")
     counters.stage_finished("build", 0.05)
     counters.stage_finished("build", 0.1)
     counters.stage_finished("build", 1e6)
-    assert counters.targets() == {("FAILED", "a/b", "LIMIT_EXCEEDED"): 1, ("SUCCEEDED", "host", ""): 2}
+    assert counters.targets() == {("FAILED", "a//b", "LIMIT_EXCEEDED"): 1, ("SUCCEEDED", "host", ""): 2}
     assert counters.cache_results() == {"hit": 1}
     build = counters.stages()["build"]
     assert build.counts == (2, *[0] * (len(BUCKETS) - 1), 1)
     assert build.total == pytest.approx(1e6 + 0.15)
+
+
+def test_what_clients_write_is_no_end_of_series(redis: Redis) -> None:
+    counters = Counters(redis)
+    vendors = [f"llvm -mtriple=x86_64-vendor{number}-linux-gnu -mcpu=x86-64-v3" for number in range(20)]
+    for text in [f"x86-64-v3 {' ' * cores} -cores={cores}" for cores in range(1, 20)] + vendors:
+        target = target_to_dict(resolve_target(text, host_target))
+        counters.target_finished("CANCELLED", TargetRecord(text, target, ""), "CANCELLED")
+    assert {target for _, target, _ in counters.targets()} == {"x86-64-v3", "x86_64/x86-64-v3"}
 
 
 def test_orders_of_the_version_before_are_read() -> None:

@@ -17,8 +17,11 @@ from compiler_service.jobs.names import member
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
+from compiler_service.jobs.seal import Seal
+from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import run
 from compiler_service.worker.stages import StageOutcome
+from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
 
@@ -122,6 +125,17 @@ def test_a_message_is_lost(installation: Installation) -> None:
     process = installation.process()
     job = process.submit(MODEL, "m").id
     installation.line.tasks.clear()
+    settle(process, [job])
+    check(process, [job])
+
+
+def test_a_job_that_a_process_did_not_know_the_key_of_is_found_by_one_that_does(installation: Installation) -> None:
+    """As while a key is replaced: it reaches the trust folders of all machines one after the other."""
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    stranger = JobStore(process.jobs.redis, 3600, Seal(installation.signer, TrustStore.of([])))
+    assert stranger.load([job]) == []
+    installation.line.tasks.clear()  # as it took the message too
     settle(process, [job])
     check(process, [job])
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import zlib
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler_service.jobs.packing import pack, unpack
+from compiler_service.jobs.packing import _COMMON, pack, unpack
+from compiler_service.jobs.packing import MOST_BYTES as LARGEST
 from tests.compiler_service.jobs.mortal import Installation
 from tests.services.redis_server import redis_server
 
@@ -24,6 +28,16 @@ def test_what_yesterday_packed_is_read() -> None:
     packed = (Path(__file__).parent / "packed.json").read_text()
     for fields, text in json.loads(packed):
         assert unpack(text) == fields
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 100_000, "[1]", "null", "x", f'{{"job":"{" " * LARGEST}"}}'], ids=lambda text: text[:9]
+)
+def test_what_is_no_record_is_refused(text: str) -> None:
+    """Also a few bytes that become very many: whoever lists jobs would read them."""
+    packed = zlib.compressobj(9, zdict=_COMMON)
+    with pytest.raises(ValueError, match=r".+"):
+        unpack(base64.b85encode(packed.compress(text.encode()) + packed.flush()).decode())
 
 
 def test_a_known_model_costs_redis_less_than_a_kilobyte(tmp_path: Path) -> None:

@@ -155,3 +155,33 @@ def test_who_takes_a_cancelled_leader_s_place_has_the_places_of_the_others(insta
     assert process.jobs.get(follower).targets[0].follows == leader
     taken = [first(process)[0] for _ in range(3)]
     assert taken.index(leader) < taken.index(jobs["other"])
+
+
+def test_who_cancels_takes_his_place_back(installation: Installation) -> None:
+    """A turn of his is not spent on what he does not want any more."""
+    process = installation.process()
+    many = [(f"a{number}", "ann", 0) for number in range(3)]
+    jobs = orders(process, *many, ("shared-ann", "ann", -9), ("shared-bob", "bob", 9))
+    process.service.cancel(jobs["shared-bob"])
+    assert [first(process)[0] for _ in range(4)] == [jobs[name] for name in ("a0", "a1", "a2", "shared-ann")]
+
+
+def test_who_cancels_one_of_several_keeps_the_place_of_the_best_that_is_left(installation: Installation) -> None:
+    process = installation.process()
+    jobs = orders(
+        process,
+        ("shared-0", "ann", -5),
+        ("low", "ann", -3),
+        ("shared-1", "ann", -1),
+        ("middle", "ann", 0),
+        ("shared-2", "ann", 9),
+    )
+    process.service.cancel(jobs["shared-2"])
+    assert [first(process)[0] for _ in range(3)] == [jobs[name] for name in ("middle", "shared-0", "low")]
+
+
+def test_what_its_owner_waits_for_is_not_lost_with_a_follower(installation: Installation) -> None:
+    process = installation.process()
+    jobs = orders(process, ("shared-low", "ann", -5), ("other", "ann", 0), ("shared-high", "ann", 9))
+    process.service.cancel(jobs["shared-high"])
+    assert [first(process)[0] for _ in range(2)] == [jobs["other"], jobs["shared-low"]]

@@ -114,6 +114,22 @@ def test_an_idle_worker_stops_at_once(running: Installation) -> None:
     assert not (running.home / "worker.alive").exists()
 
 
+def test_a_worker_whose_key_is_revoked_signs_nothing_more_and_ends(running: Installation) -> None:
+    client = running.client()
+    worker = running.start_worker()
+    job = client.compile({"name": "r", "seconds": 2}, name="r")
+    wait_until(lambda: stage_of(client, job.id) == "build")
+    for key in (running.home / "trust").glob("*.pub"):
+        key.unlink()
+    assert worker.wait(timeout=20) == 1
+    assert client.job(job.id).state == pb.JOB_STATE_RUNNING
+    assert running.start(["tests/services/toy_worker.py"], "revoked").wait(timeout=30) != 0
+    (running.home / "signing.pem").unlink()
+    running.start_worker()
+    assert client.wait(job.id).version == 1
+    assert client.stub.GetModel(pb.GetModelRequest(name="r")).latest_version == 1
+
+
 def test_the_same_task_delivered_twice_compiles_once(running: Installation) -> None:
     client = running.client()
     job = client.compile({"name": "twice", "seconds": 1}, name="twice")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from kombu import transport
@@ -60,6 +62,32 @@ def test_a_message_whose_end_redis_was_not_told_takes_no_place(tmp_path: Path, m
         with pytest.raises(channel.connection_errors):
             message.ack()
         assert channel.qos.can_consume()
+
+
+@pytest.mark.parametrize("text", [b"\xff\xfe", b"[" * 100_000, b"[1]", b"null", b'{"body":"x"}', b"7"])
+def test_what_is_no_message_is_dropped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: bytes) -> None:
+    """It ended the worker."""
+    monkeypatch.setattr("kombu.transport.TRANSPORT_ALIASES", dict(transport.TRANSPORT_ALIASES))
+    monkeypatch.setattr("kombu.transport._transport_cache", {})
+    install()
+    with OwnRedis(tmp_path) as redis:
+        app = make_app(CompilerSettings(redis_url=redis.url))
+        app.connection_for_read().channel().client.rpush("ingot", text)
+        CeleryQueue(app).send(JobStage.INGEST, "j1", -1)  # taken after it
+        found: list[str] = []
+        with app.connection_for_read() as connection:
+            consumer = connection.Consumer(
+                [app.amqp.queues["ingot"]], no_ack=True, on_message=lambda m: found.append(m.body)
+            )
+            with consumer:
+                wait_until(lambda: _drain(connection) and bool(found))
+        assert "j1" in str(found[0])
+
+
+def _drain(connection: Any) -> bool:
+    with contextlib.suppress(TimeoutError):
+        connection.drain_events(timeout=1)
+    return True
 
 
 @pytest.mark.parametrize("asked", [lambda q: q.send(JobStage.INGEST, "j1", -1), lambda q: q.waiting(())])

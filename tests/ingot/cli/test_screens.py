@@ -115,6 +115,18 @@ def test_a_stage_is_asked_for_beside_the_log_alone(tmp_path: Path, monkeypatch: 
     assert "--stage means nothing for one job without --log" in found.errors
 
 
+@pytest.mark.parametrize("target", ["host", "hsot"])
+def test_a_log_without_lines_is_that_of_a_target_of_the_job(
+    target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "log", lambda *_: (), raising=False)
+    found = run(own, "jobs", "1", "--log", "--target", target)
+    assert found.status == (0 if target == "host" else 1)
+    assert ("the job has no such target" in found.errors) is (target == "hsot")
+
+
 @pytest.mark.parametrize("state", ["SUCCEEDED", "FAILED", "CANCELLED"])
 def test_who_cancels_what_had_finished_is_told(state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
@@ -143,6 +155,41 @@ def test_an_error_says_what_was_done_before_it(
     assert found.status == 1
     assert f"has no label 'b'; before that label 'a' was {done}" in found.errors
     assert "before that" not in run(own, "models", "net", *order[2:]).errors
+
+
+@pytest.mark.parametrize(
+    "error", [KeyboardInterrupt(), IngotError(ErrorCode.PERMISSION_DENIED, "the token may not do this")]
+)
+def test_who_stops_waiting_for_a_job_learns_its_id(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def watch(*_: Any) -> Any:
+        raise error
+
+    monkeypatch.chdir(tmp_path)
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "watch", watch, raising=False)
+    (tmp_path / "net.onnx").write_bytes(b"a model")
+    found = run(own, "compile", "net.onnx")
+    assert found.status in (1, 130)
+    assert f"job {DONE.id} " in found.errors
+    assert "goes on" in found.errors
+
+
+@pytest.mark.parametrize("words", [("compile", "net.onnx"), ("jobs", "1", "--watch")])
+def test_who_has_followed_a_job_asks_how_it_ended_until_he_is_told(
+    words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A service that starts again at that very moment ends no command."""
+
+    def away(*_: Any) -> Any:
+        raise IngotError(ErrorCode.UNAVAILABLE, "the service starts again")
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "net.onnx").write_bytes(b"a model")
+    own = record(tmp_path, monkeypatch)
+    monkeypatch.setattr(FakeClient, "job", away, raising=False)  # which asks once
+    assert run(own, *words).status == 0
 
 
 def huge() -> CompiledArtifact:

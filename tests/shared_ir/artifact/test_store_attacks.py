@@ -301,6 +301,39 @@ def test_a_label_can_be_set_again_after_it_was_deleted_or_lost(scene: Scene, tmp
     assert scene.reader(memory).labels("m")["stable"] == 2
 
 
+HOSTILE = ("NaN", "1e999", "-1", "[" * 5000 + "]" * 5000, "null", "{}", "9" * 5000, '"\\ud800"')
+
+
+def written_with(record: dict[str, Any], hostile: str) -> Iterator[str]:
+    """A record with a hostile value in place of each of its own, and one beside them."""
+    for field in (*record, "other"):
+        yield json.dumps(record | {field: "@"}).replace('"@"', hostile)
+    for field, own in record.items():
+        if isinstance(own, dict):
+            yield from (json.dumps(record | {field: own | {name: "@"}}).replace('"@"', hostile) for name in own)
+
+
+@pytest.mark.parametrize("hostile", HOSTILE, ids=lambda text: text[:9])
+@pytest.mark.parametrize("folder", ["bundles", "contents", "versions", "labels"])
+def test_who_writes_beside_spoiled_records_is_not_stopped(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, folder: str, hostile: str
+) -> None:
+    """Bundles and claims are read and written again by who publishes."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+    scene.writer().put_artifact(toy_artifact("four", b"4" * 128, key="ee" * 32))
+    paths = [path for path in scene.objects() if path.startswith(f"models/m/{folder}/")]
+    for path in paths:
+        before = scene.store.get(path)
+        for text in written_with(json.loads(before), hostile):
+            scene.store.put(path, text.encode())
+            version = scene.writer().publish("m", [A, "ee" * 32], "job4", ["fresh"])
+            assert scene.reader().resolve("m", "fresh").number == version.number
+            again = scene.writer().publish("m", [A], "job5")
+            assert [target.key for target in scene.reader().version("m", again.number).targets] == [A]
+        scene.store.put(path, before)
+    assert paths
+
+
 def test_strange_names_beside_the_records_harm_nobody(scene: Scene) -> None:
     expected = scene.answers()
     for name in ("x.json", "1.5.json", "-3.json", "00000000.json", "٣.json", "9" * 40 + ".txt"):

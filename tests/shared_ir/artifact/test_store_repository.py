@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from shared_ir.artifact import labels
 from shared_ir.artifact.audit import Change
 from shared_ir.artifact.labels import LabelRecords
 from shared_ir.artifact.layout import open_version
@@ -315,3 +316,18 @@ def test_who_asks_later_is_not_set_back_and_asking_again_is_remembered(repositor
     assert (found.number, found.etag == etag) == (1, False)
     repository.set_label("m", "stable", 2)  # a person, whatever the clocks of others say
     assert repository.labels("m")["stable"] == 2
+
+
+def test_a_model_has_so_many_labels_as_can_be_shown(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(labels, "MOST_LABELS", 3)
+    repository.publish("m", [A], "job1", ["a", "b", "c"])
+    with pytest.raises(IngotError, match="deleted ones included") as caught:
+        repository.set_label("m", "d", 1)
+    assert caught.value.code is ErrorCode.LIMIT_EXCEEDED
+    repository.delete_label("m", "a")
+    with pytest.raises(IngotError, match="deleted ones included"):
+        repository.set_label("m", "d", 1)
+    repository.set_label("m", "a", 1)
+    assert sorted(repository.labels("m")) == ["a", "b", "c"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.tensor_expr.axes import normal_axes
+from compiler_service.compiler.tensor_expr.axes import normal_axes, require_few_axes
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
@@ -32,9 +32,11 @@ class ChosenAxes:
         """The axes that the elements of ``x`` name; the input is called ``name`` by ONNX.
 
         Raises:
-            IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them, TYPE_MISMATCH when one is out of range.
+            IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them, TYPE_MISMATCH when one is out of range, LIMIT_EXCEEDED for
+                very many.
         """
         found = known_dims(x, name)
+        require_few_axes(max(rank, len(found)))
         numbers = [a for a in found if isinstance(a, int)]
         if len(numbers) == len(found):
             return cls(rank, normal_axes(numbers, rank))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from compiler_service.compiler.tensor_expr.axes import require_few_axes
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims, vector
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
@@ -24,6 +25,7 @@ def slice_bounds(
     count = next((n for n in lengths if isinstance(n, int)), None)
     if count is None:
         raise unknown_extent("starts", starts.name, starts.shape, "nothing says how many axes are sliced")
+    require_few_axes(count)
 
     def element(operand: Tensor | None, position: int, default: int) -> Expr:
         return lift(default) if operand is None else cast(operand[lift(position)], DType.INT64)
