@@ -16,12 +16,12 @@ from compiler_service.compiler.program.staged import StagedKernel, staged_varian
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.version import compiler_version
-from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest, artifact_key
+from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.machine.target import Target
 
 
-def compile_staged(program: StagedProgram, arguments: Sequence[Tensor], name: str, target: Target) -> Artifact:
+def compile_staged(program: StagedProgram, arguments: Sequence[Tensor], name: str, target: Target) -> CompiledArtifact:
     """Compile ``program``, whose arguments are in this order, for ``target``, in this process.
 
     Raises:
@@ -51,7 +51,7 @@ def compile_staged(program: StagedProgram, arguments: Sequence[Tensor], name: st
         model_sha256=source,
         options={},
     )
-    return Artifact(manifest, made.plan, library, made.weights.write(None), {"kernels": len(built)}, {})
+    return CompiledArtifact(manifest, made.plan, library, made.weights.write(None), {"kernels": len(built)}, {})
 
 
 def _built(staged: StagedKernel, target: Target) -> BuiltKernel:

@@ -15,6 +15,39 @@
 
 from ingot.te import nn
 from ingot.te.building import Function, build, lower
-from ingot.te.expressions import *  # noqa: F403
+from ingot.te.expressions import (
+    Dim,
+    absolute,
+    all_of,
+    any_of,
+    cast,
+    ceil,
+    const,
+    cos,
+    equal,
+    erf,
+    exp,
+    floor,
+    log,
+    maximum,
+    minimum,
+    not_equal,
+    power,
+    round_to_even,
+    rsqrt,
+    select,
+    sigmoid,
+    sin,
+    sqrt,
+    tanh,
+    var,
+)
 from ingot.te.scheduling import Loop, Schedule, Stage, schedule
 from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
+
+__all__ = (
+    "Dim", "Function", "Loop", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
+    "const", "cos", "equal", "erf", "exp", "floor", "log", "lower", "max", "maximum", "min", "minimum", "nn", "not_equal",
+    "placeholder", "power", "reduce", "round_to_even", "rsqrt", "schedule", "select", "sigmoid", "sin", "sqrt", "sum", "tanh", "text",
+    "var",
+)  # fmt: skip

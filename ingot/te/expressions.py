@@ -11,10 +11,9 @@ from functools import reduce as fold
 from compiler_service.compiler.tensor_expr import scalar
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import BinaryOp, Expr, Scalar, Unary, UnaryOp, Var, binary, lift
+from shared_ir.expr import BinaryOp, Expr, Scalar, Unary, UnaryOp, Var, binary, lift, logical_and, logical_or
 from shared_ir.expr import cast as convert
 from shared_ir.expr import equal as is_equal
-from shared_ir.expr import logical_and, logical_or
 from shared_ir.expr import maximum as larger
 from shared_ir.expr import minimum as smaller
 from shared_ir.expr import not_equal as is_not_equal
@@ -33,7 +32,10 @@ def var(name: str) -> Var:
     """
     if not name.isidentifier():
         raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "the name of a symbol is no identifier", expected="a name such as 'n'", received=name
+            ErrorCode.INVALID_ARGUMENT,
+            "the name of a symbol is no identifier",
+            expected="a name such as 'n'",
+            received=name,
         )
     return symbol(name)
 

@@ -9,7 +9,7 @@ A primitive that does not fit raises INVALID_ARGUMENT with a sentence, and leave
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NoReturn, Self
 
@@ -91,7 +91,9 @@ class Schedule:
         """
         return self._rewrite(rewriting.cache_write(self._program, self._name(which)))
 
-    def cache_read(self, which: Tensor | Stage | str, readers: Sequence[Tensor | Stage | str] | Tensor | Stage | str) -> Stage:
+    def cache_read(
+        self, which: Tensor | Stage | str, readers: Sequence[Tensor | Stage | str] | Tensor | Stage | str
+    ) -> Stage:
         """Let ``readers`` read a tensor through a copy; returns the new stage, ``A.local``.
 
         before: ``T[i] = f(A[g(i)])``
@@ -197,7 +199,9 @@ class Stage:
         if entry.parts:
             _refuse(f"the loop {entry.name} is fused", "a loop of one axis: split before fuse", entry.name)
         if (factor is None) == (nparts is None):
-            _refuse("split takes a factor or a number of parts", "one of factor and nparts", "both" if factor else "neither")
+            _refuse(
+                "split takes a factor or a number of parts", "one of factor and nparts", "both" if factor else "neither"
+            )
         if factor is None:
             assert nparts is not None
             factor = self._turns_of_part(entry, nparts)
@@ -386,7 +390,9 @@ class Stage:
     def _turns_of_part(self, entry: StageLoop, nparts: int) -> int:
         extent = next(a.extent for a in self._stage.definition.all_axes if a.name == entry.axis)
         if not isinstance(extent, int) or nparts < 1:
-            _refuse(f"{self.name}.{entry.axis} cannot be cut in parts", "an extent that is a number", f"{extent}, {nparts}")
+            _refuse(
+                f"{self.name}.{entry.axis} cannot be cut in parts", "an extent that is a number", f"{extent}, {nparts}"
+            )
         own = [other.step for other in self._state.loops if other.axis == entry.axis and other.step > entry.step]
         return -(-min(own, default=extent) // (entry.step * nparts))
 

@@ -23,6 +23,8 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr
 
+__all__ = ("Tensor", "compute", "is_placeholder", "max", "min", "placeholder", "reduce", "sum", "text")
+
 Body = Callable[..., Expr]
 """An element, given its axes."""
 Shape = Dim | Sequence[Dim]

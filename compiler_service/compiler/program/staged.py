@@ -15,7 +15,6 @@ from compiler_service.compiler.tensor_expr.assumptions import requirements
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, canonical, flops_of
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
 from shared_ir.machine.target import Target
 from shared_ir.types import TensorType
@@ -49,7 +48,9 @@ def staged_variant(
         schedule = placed_in_memory(kernel, target)
         key = f"{number}: {print_tensors(definition.output)}"
         constant = (False,) * len(operands)
-        staged.append(StagedKernel(kernel_of(f"k{number}_{_slug(kernel.stage.name)}", key, definition, constant), schedule))
+        staged.append(
+            StagedKernel(kernel_of(f"k{number}_{_slug(kernel.stage.name)}", key, definition, constant), schedule)
+        )
     outputs = tuple(values[o] for o in program.outputs)
     graph = Graph(name, inputs, outputs, tuple(nodes))
     names = tuple(v.name for v in inputs)

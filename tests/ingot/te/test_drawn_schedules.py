@@ -20,7 +20,11 @@ def test_a_drawn_schedule_computes_what_numpy_does(seed: int) -> None:
     draw = random.Random(seed)
     computation = drawn_computation(draw)
     schedule = drawn_schedule(draw, computation.output)
-    extents = {"m": draw.choice([1, 2, 5, 9, 20]), "n": draw.choice([1, 3, 16, 19, 40]), "k": draw.choice([1, 4, 7, 18])}
+    extents = {
+        "m": draw.choice([1, 2, 5, 9, 20]),
+        "n": draw.choice([1, 3, 16, 19, 40]),
+        "k": draw.choice([1, 4, 7, 18]),
+    }
     numbers = np.random.default_rng(seed)
     arrays = {
         a: numbers.random([evaluate(d, extents) for d in a.shape], dtype=np.float32) for a in computation.arguments

@@ -98,7 +98,18 @@ def _check_place(state: ScheduleState, stage: KernelStage) -> None:
 
 def _apply(state: ScheduleState, step: Step, placeholders: Mapping[str, Tensor]) -> ScheduleState:
     match step:
-        case Split() | Reorder() | Fuse() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
+        case (
+            Split()
+            | Reorder()
+            | Fuse()
+            | Parallel()
+            | Unroll()
+            | Vectorize()
+            | Guard()
+            | Overlap()
+            | Peel()
+            | Stagger()
+        ):
             return state.with_stage(_with_loops(state, step))
         case Inline() | CacheWrite() | Alias() | ComputeAt() | Recompute() | SkipPadding():
             return _with_stages(state, step)
@@ -249,17 +260,23 @@ def _fuse(stage: KernelStage, step: Fuse) -> KernelStage:
     outer, inner = stage.loop(step.outer), stage.loop(step.inner)
     at = stage.loops.index(outer)
     if stage.loops[at + 1 : at + 2] != (inner,):
-        raise misfit(f"{stage.name}: {inner.name} does not stand just inside of {outer.name}", "loops without others between")
+        raise misfit(
+            f"{stage.name}: {inner.name} does not stand just inside of {outer.name}", "loops without others between"
+        )
     plain = StageLoop("")
     for part in (*outer.advanced, *inner.advanced):
         if replace(part, axis="", step=1) != plain:
             raise misfit(f"{stage.name}: loop {part.name} cannot be fused", "a serial loop without marks", part.name)
         extent = next(a.extent for a in stage.compute.all_axes if a.name == part.axis)
         if part.step > 1 and as_dim(extent % part.step) != 0:
-            raise misfit(f"{stage.name}: tiles of {part.axis} that are fused must cover it", f"a tile that divides {extent}")
+            raise misfit(
+                f"{stage.name}: tiles of {part.axis} that are fused must cover it", f"a tile that divides {extent}"
+            )
     axes = [part.axis for part in (*outer.advanced, *inner.advanced)]
     if len(set(axes)) < len(axes) or stage.reduces(outer) != stage.reduces(inner):
-        raise misfit(f"{stage.name}: {outer.name} and {inner.name} cannot be fused", "loops of two axes, reduced both or neither")
+        raise misfit(
+            f"{stage.name}: {outer.name} and {inner.name} cannot be fused", "loops of two axes, reduced both or neither"
+        )
     fused = StageLoop(f"{outer.name}.{inner.name}.fused", parts=(*outer.advanced, *inner.advanced))
     return replace(stage, loops=(*stage.loops[:at], fused, *stage.loops[at + 2 :]))
 
@@ -301,7 +318,9 @@ def _parallel(state: ScheduleState, step: Parallel) -> KernelStage:
         raise misfit("a reduction loop cannot be parallel", received=", ".join(step.loops))
     axes = [part.axis for n in step.loops for part in stage.loop(n).advanced]
     if len(set(axes)) < len(axes):
-        raise misfit("tiles of an axis and what is inside of them cannot both be parallel", received=", ".join(step.loops))
+        raise misfit(
+            "tiles of an axis and what is inside of them cannot both be parallel", received=", ".join(step.loops)
+        )
     return _with_kind(stage, step.loops, LoopKind.PARALLEL)
 
 

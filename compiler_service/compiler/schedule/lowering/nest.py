@@ -36,6 +36,7 @@ from compiler_service.compiler.schedule.language.state import (
 )
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.schedule.lowering.faults import fault
+from compiler_service.compiler.schedule.lowering.fused import fused_loop
 from compiler_service.compiler.schedule.lowering.pieces import (
     Piece,
     halvings,
@@ -310,35 +311,31 @@ class Lowering:
         if not loops:
             return leaf(ranges, local)
         loop, rest = loops[0], loops[1:]
+
+        def deeper(part: Ranges, more: Locals) -> Statement:
+            return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
+
+        def opened(part: Ranges) -> Statement:
+            return self._attached(stage, loop.name, part, local, deeper) if attach else deeper(part, local)
+
         if loop.parts:
-            return self._fused(stage, loops, ranges, local, leaf, tasks, attach, lane_axis)
+            standing = {part.axis: self._read(stage, part.axis, ranges) for part in loop.parts}
+            covers = [list(self._cover(stage, part, standing[part.axis].extent)) for part in loop.parts]
+
+            def placed(places: Mapping[str, tuple[Piece, Expr]]) -> Statement:
+                return opened(
+                    dict(ranges) | {a: self._standing(loop, standing[a], *p, None) for a, p in places.items()}
+                )
+
+            return fused_loop(loop, covers, self._fresh, placed, tasks.get(loop.name))
         here = self._read(stage, loop.axis, ranges)
         if loop.guarded and here.limit is None:
             here = replace(here, limit=lift(here.extent))
 
         def inside(piece: Piece, index: Expr | None) -> Statement:
-            inner = piece_range(piece, here, index)
-            inner = replace(inner, base=self._simplify(inner.base))
-            if lane_axis == (loop.axis, loop.step):
-                inner = replace(inner, origin=inner.base)
-            if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
-                wanted = (
-                    (index.name, int(here.limit.value))
-                    if isinstance(here.limit, Const) and isinstance(index, Var)
-                    else None
-                )
-                inner = replace(inner, valid=index < here.limit, lanes=wanted)
-            left, inner = self._named_limit(loop, inner)
-            opened = {**ranges, loop.axis: inner}
-
-            def deeper(part: Ranges, more: Locals) -> Statement:
-                return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
-
-            body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
-            for padded, axis in self._state.skips.get((stage.name, loop.name), ()):
-                body = self._unless_padding(stage, self._state.stage(padded), axis, opened, body)
-            for ahead in self._state.prefetches.get((stage.name, loop.name), ()):
-                body = block(*self._prefetches(stage, ahead, opened), body)
+            left, inner = self._named_limit(loop, self._standing(loop, here, piece, index, lane_axis))
+            at = {**ranges, loop.axis: inner}
+            body = self._asking_ahead(stage, loop, at, opened(at))
             return body if left is None else Let(left[0], left[1], body)
 
         cover = list(self._cover(stage, loop, here.extent))
@@ -346,47 +343,27 @@ class Lowering:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))
 
-    def _fused(
-        self,
-        stage: KernelStage,
-        loops: tuple[StageLoop, ...],
-        ranges: Ranges,
-        local: Locals,
-        leaf: Leaf,
-        tasks: Mapping[str, Expr],
-        attach: bool,
-        lane_axis: tuple[str, int] | None,
-    ) -> Statement:
-        """:meth:`_nest` of a loop that others were fused to: where each of them stands follows from its number."""
-        loop, rest = loops[0], loops[1:]
-        standing = [self._read(stage, part.axis, ranges) for part in loop.parts]
-        covers = [list(self._cover(stage, p, here.extent)) for p, here in zip(loop.parts, standing, strict=True)]
-        counts = [cover[0].count for cover in covers]
-        if any(len(cover) != 1 for cover in covers):
-            raise fault(f"the loop {loop.name} of stage {stage.name} is fused of tiles that leave a rest")
+    def _standing(
+        self, loop: StageLoop, here: Range, piece: Piece, index: Expr | None, lane_axis: tuple[str, int] | None
+    ) -> Range:
+        """Where the axis of ``loop`` stands in turn ``index`` of ``piece``."""
+        inner = piece_range(piece, here, index)
+        inner = replace(inner, base=self._simplify(inner.base))
+        if lane_axis == (loop.axis, loop.step):
+            inner = replace(inner, origin=inner.base)
+        if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
+            is_known = isinstance(here.limit, Const) and isinstance(index, Var)
+            wanted = (index.name, int(here.limit.value)) if is_known else None  # type: ignore[union-attr]
+            inner = replace(inner, valid=index < here.limit, lanes=wanted)
+        return inner
 
-        def inside(number: Expr) -> Statement:
-            opened, lets = dict(ranges), list[tuple[Var, Expr]]()
-            for at, (part, here) in enumerate(zip(loop.parts, standing, strict=True)):
-                own = self._fresh(part.axis, counts[at])
-                turns = number // lift(product(counts[at + 1 :]))
-                lets.append((own, self._simplify(turns % lift(counts[at]) if at else turns)))
-                inner = piece_range(covers[at][0], here, own)
-                opened[part.axis] = replace(inner, base=self._simplify(inner.base))
-
-            def deeper(part: Ranges, more: Locals) -> Statement:
-                return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
-
-            body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
-            for var, value in reversed(lets):
-                body = Let(var, value, body)
-            return body
-
-        if loop.name in tasks:
-            return inside(tasks[loop.name])
-        var = self._fresh("fused", product(counts))
-        kind = _FOR[loop.kind] if isinstance(product(counts), int) else ForKind.SERIAL
-        return For(var, lift(product(counts)), kind, inside(var))
+    def _asking_ahead(self, stage: KernelStage, loop: StageLoop, ranges: Ranges, body: Statement) -> Statement:
+        """``body`` of a turn of ``loop``, left out where it is all padding, after what it asks memory for."""
+        for padded, axis in self._state.skips.get((stage.name, loop.name), ()):
+            body = self._unless_padding(stage, self._state.stage(padded), axis, ranges, body)
+        for ahead in self._state.prefetches.get((stage.name, loop.name), ()):
+            body = block(*self._prefetches(stage, ahead, ranges), body)
+        return body
 
     def _unless_padding(
         self, stage: KernelStage, padded: KernelStage, axis: str, ranges: Ranges, body: Statement

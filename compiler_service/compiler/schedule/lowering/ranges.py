@@ -147,7 +147,6 @@ class Regions:
             limit = self._simplify(maximum(ends[0], lift(ends[1]) + distance) - low)
         return Range(self._simplify(a.base + low), high - low, limit)
 
-
     def _up_to(self, a: Range, b: Range, distance: int, extent: Dim) -> Range:
         """Both, of tiles that may be shorter at the end: as long as they can be, and no further than the axis goes."""
         longest, other = (self._simplify.interval(lift(r.extent))[1] for r in (a, b))

@@ -18,7 +18,9 @@ def check_loops(stage: KernelStage) -> None:
             continue
         done = _OF_CONSTANT_LENGTH[loop.kind]
         if loop.kind is LoopKind.VECTORIZED and loop.parts:
-            raise misfit(f"the fused loop {loop.name} of {stage.name} cannot be vectorized", "a loop of one axis", loop.name)
+            raise misfit(
+                f"the fused loop {loop.name} of {stage.name} cannot be vectorized", "a loop of one axis", loop.name
+            )
         for part in loop.advanced:
             is_tile = any(o.axis == part.axis for other in stage.loops[:at] for o in other.advanced)
             if not is_tile and not isinstance(extents[part.axis], int):
@@ -53,4 +55,6 @@ def _check_vector_sum(stage: KernelStage) -> None:
             tiles[0].name,
         )
     if not tiles:
-        raise misfit(f"loop {last.name} of {stage.name} is reduced as one vector", "the inner loop of a split", last.name)
+        raise misfit(
+            f"loop {last.name} of {stage.name} is reduced as one vector", "the inner loop of a split", last.name
+        )

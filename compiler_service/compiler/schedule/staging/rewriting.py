@@ -47,7 +47,9 @@ def cache_read(program: StagedProgram, source: Tensor, readers: Collection[str])
     reading = program.readers(source)
     unknown = [n for n in readers if n not in reading]
     if unknown or not readers:
-        raise misfit(f"cache_read of {source.name} for stages that do not read it", ", ".join(reading), ", ".join(unknown))
+        raise misfit(
+            f"cache_read of {source.name} for stages that do not read it", ", ".join(reading), ", ".join(unknown)
+        )
     axes = tuple(Axis(f"{source.name}_{number}", extent) for number, extent in enumerate(source.shape))
     value = stage_value(program.fresh(f"{source.name}.local"), source)
     first = next(n for n in program.stages if n in readers)
@@ -97,5 +99,7 @@ def rfactor(program: StagedProgram, name: str, axis: str, factor: int, *, outer:
 def _untouched(program: StagedProgram, name: str, step: str) -> ProgramStage:
     stage = program.stage(name)
     if not stage.is_untouched:
-        raise misfit(f"{step} of {name} must come before steps of its loops", f"{step} first", f"{len(stage.steps)} steps")
+        raise misfit(
+            f"{step} of {name} must come before steps of its loops", f"{step} first", f"{len(stage.steps)} steps"
+        )
     return stage
