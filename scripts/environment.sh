@@ -42,7 +42,7 @@ fi
 echo "ingot: installing packages ($extras) into $venv"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! "$venv/bin/python" -m pip install -q --retries 5 -e ".[$extras]" >"$log" 2>&1; then
+if ! "$venv/bin/python" -m pip install -q --no-compile --retries 5 -e ".[$extras]" >"$log" 2>&1; then
   # Warnings say why a download failed; those about indexes that lack a package say nothing and are many.
   grep -v 'is ignored: it is' "$log" |
     sed -e 's/Retrying (Retry(.*)) after/Retrying after/' -e 's/ object at 0x[0-9a-f]*//' |

@@ -7,6 +7,7 @@ import os
 import sys
 import traceback
 from collections.abc import Sequence
+from functools import cache
 
 from ingot.cli import compile, infer, inspect, jobs, models, registry, tokens, top, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
@@ -21,6 +22,7 @@ from shared_ir.versions import VERSION
 _EXIT_STATUS = "Exit status: 0 done, 1 your input is at fault, 2 wrong usage, 3 the service is at fault or away."
 
 
+@cache
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="ingot", description="Compile ONNX models to native code and serve them.", epilog=_EXIT_STATUS)
     parser.add_argument("--version", action="version", version=f"ingot {VERSION}")

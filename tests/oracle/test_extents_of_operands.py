@@ -60,10 +60,16 @@ def test_operators_of_onnx_runtime_refuse_what_it_refuses(named: Named) -> None:
     assert refusal(named.model, named.feeds) == ""
 
 
+_PARTS = 5
+
+
 @pytest.mark.slow
-def test_operators_of_the_standard_refuse_what_onnx_runtime_refuses() -> None:
-    found = {named.name: lines for named in node_tests(1) if (lines := _unstated(named))}
-    assert found == {}
+@pytest.mark.sampled
+@pytest.mark.parametrize("part", range(_PARTS))
+def test_operators_of_the_standard_refuse_what_onnx_runtime_refuses(part: int) -> None:
+    own = list(node_tests(1))[part::_PARTS]
+    assert len(own) > 10
+    assert {named.name: lines for named in own if (lines := _unstated(named))} == {}
 
 
 def test_a_constraint_that_nothing_states_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

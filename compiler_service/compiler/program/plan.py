@@ -229,7 +229,7 @@ class _Buffers:
             buffers=(*arguments, self.buffer(definition.result)),
             symbols=definition.parameters,
             tasks=built.tasks(definition),
-            flops=definition.flops,
+            flops=_at_most(definition.flops, _LARGEST_COUNT),
             bytes=moved,
             nodes=definition.nodes,
             label=definition.label,
@@ -269,6 +269,14 @@ class _Buffers:
                 )
             )
         return self._numbers[key]
+
+
+_LARGEST_COUNT = (1 << 63) - 1
+"""A plan holds no larger number. A kernel with more operations than that ends with the deadline of its run."""
+
+
+def _at_most(dim: Dim, most: int) -> Dim:
+    return min(dim, most) if isinstance(dim, int) else dim
 
 
 def _bytes(value: Value) -> Dim:

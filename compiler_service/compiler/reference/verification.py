@@ -53,8 +53,9 @@ _EXTENT_OF_BATCH = 2
 _SEED = 20240229
 _RUNS_OF_ORACLE = 5
 PATIENCE_SECONDS = 120.0
-"""For a run under an emulator, where a verification is welcome but not required."""
+"""For the runs of an artifact, where a verification is welcome but not required."""
 _TIMEOUT_SECONDS = 600.0
+"""The same where it is required."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class Means:
     Attributes:
         runner: the command that runs one of this machine once: it takes ``ARTIFACT INPUTS.npz OUTPUTS.npz --repeat N`` and prints
             what became of it, a line of JSON.
-        patience: seconds that a run under an emulator may take; None for as many as it needs.
+        patience: seconds that runs of an artifact may take; None for as many as an emulator needs, and for ten minutes here.
     """
 
     runner: Sequence[str]
@@ -223,7 +224,7 @@ def _way_to_run(
 ) -> Run:
     """NOTE: how long an emulator takes says nothing of the machine that it emulates, and is not reported."""
     if emulator is None:
-        return lambda inputs: _run(directory, written, inputs, means.runner)
+        return lambda inputs: _run(directory, written, inputs, means)
     target = derive("llvm", artifact.manifest.triple, artifact.manifest.cpu, artifact.manifest.features)
     emulated = EmulatedArtifact(artifact.plan, target, emulator, written.absolute(), directory, means.patience)
 
@@ -312,11 +313,16 @@ def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Se
     return inputs
 
 
-def _run(directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str]) -> Answer | None:
+def _run(directory: Path, artifact: Path, inputs: Arrays, means: Means) -> Answer | None:
+    """Raises NotRunError: it took too long, as a model may whose loop ends after 2^62 turns; nobody waits for what follows it."""
     given, result = directory / "inputs.npz", directory / "outputs.npz"
     np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
-    command = [*runner, str(artifact), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]
-    child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, text=True)
+    command = [*means.runner, str(artifact), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]
+    patience = means.patience or _TIMEOUT_SECONDS
+    try:
+        child = subprocess.run(command, capture_output=True, timeout=patience, check=False, text=True)
+    except subprocess.TimeoutExpired:
+        raise NotRunError(f"the compiled model had not answered after {patience:g} s") from None
     answer = _answer(child.stdout)
     if answer is None:
         raise IngotError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
@@ -64,6 +65,16 @@ def test_the_reference_decides_where_onnx_runtime_does_not_run() -> None:
     assert judged(RELU, fails, relu).endswith("(onnxruntime 1 does not run it)")
     with pytest.raises(NotRunError, match="no kernel"):
         judged(RELU, fails, lambda x: x)
+
+
+@pytest.mark.parametrize("patience", [0.2, None])
+def test_nobody_waits_for_a_model_that_does_not_end(patience: float | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verification, "_TIMEOUT_SECONDS", 0.3)
+    artifact = compile_model(RELU_SOURCE, host_target(), CompileOptions())
+    means = verification.Means((sys.executable, "-c", "import time; time.sleep(60)"), patience)
+    report = verification.verify(artifact, RELU_SOURCE, lambda: lambda inputs: inputs, means)
+    assert report["state"] == "not run"
+    assert f"had not answered after {patience or 0.3:g} s" in report["reason"]
 
 
 def test_who_disagrees_with_both_is_wrong() -> None:
