@@ -2,59 +2,48 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
-from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
-from compiler_service.compiler.codegen.entry.module import emit_entry
-from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
-from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
+from compiler_service.compiler.codegen.toolchain.link import link_library
 from compiler_service.compiler.codegen.toolchain.support import require_llvm
-from compiler_service.compiler.loop_ir import passes as loop_passes
-from compiler_service.compiler.program.kernels import BuiltKernel
-from compiler_service.compiler.program.plan import build_program
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import CodeSettings, describe, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
+from compiler_service.compiler.progress import Log, silent
+from compiler_service.compiler.schedule.default import ChosenSchedule
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
-from compiler_service.compiler.version import compiler_version
-from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest, artifact_key
-from shared_ir.digest import sha256_hex
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.machine.target import Target
 
 
-def compile_staged(program: StagedProgram, arguments: Sequence[Tensor], name: str, target: Target) -> CompiledArtifact:
+def compile_staged(
+    program: StagedProgram,
+    arguments: Sequence[Tensor],
+    name: str,
+    target: Target,
+    options: CompileOptions | None = None,
+) -> CompiledArtifact:
     """Compile ``program``, whose arguments are in this order, for ``target``, in this process.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
     """
+    options, log = options or CompileOptions(), Log.from_environment(silent)
     require_llvm(target)
-    variant, staged = staged_variant(program, arguments, name, target)
-    built = [_built(each, target) for each in staged]
-    texts = {b.kernel.name: emit_kernel(b.function, target, b.kernel.name) for b in built}
-    scratch = [scratch_size(b.function) for b in built]
-    made = build_program([variant], range(len(built)), built, scratch, name)
-    texts["entry"] = emit_entry(made.plan, target, [b.kernel.name for b in built], compiler_version())
-    with ObjectCompiler(target, workers=0) as compiler:
-        objects = {label: compiler.submit(label, text).result() for label, text in texts.items()}
-    library = link_library(objects, target)
-    source = sha256_hex("\n".join(b.kernel.key for b in built).encode())
-    version = compiler_version()
-    manifest = Manifest(
-        name=name,
-        key=artifact_key(source, target, {}, "", version),
-        abi_version=ABI_VERSION,
-        compiler_version=version,
-        triple=target.triple,
-        cpu=target.cpu,
-        features=target.features,
-        min_glibc=min_glibc(target),
-        model_sha256=source,
-        options={},
-    )
-    return CompiledArtifact(manifest, made.plan, library, made.weights.write(None), {"kernels": len(built)}, {})
+    with log.stage("kernels"):
+        variant, staged = staged_variant(program, arguments, name, target)
+    ways = [(each.kernel, (_by_hand(each),)) for each in staged]
+    code = generate([variant], range(len(staged)), ways, CodeSettings(name, target, options, workers=0), log)
+    with log.stage("link"):
+        library = link_library(code.objects, target)
+    definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in staged)
+    manifest = describe(name, ModelSource.of(definitions.encode()), target, options, b"")
+    facts = {"kernels": len(staged), "stages": dict(log.seconds)}
+    return CompiledArtifact(manifest, code.plan, library, code.weights, facts, {})
 
 
-def _built(staged: StagedKernel, target: Target) -> BuiltKernel:
-    nest = staged.kernel.lower(staged.schedule, target)
-    required = staged.kernel.required_extents(nest)
-    return BuiltKernel(staged.kernel, "by hand", staged.schedule, loop_passes.run(nest), "", required)
+def _by_hand(staged: StagedKernel) -> Callable[[], ChosenSchedule | None]:
+    return partial(ChosenSchedule, "by hand", staged.schedule)

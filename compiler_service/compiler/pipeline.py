@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,6 @@ from compiler_service.compiler.codegen.entry.module import emit_entry
 from compiler_service.compiler.codegen.toolchain.bundle import link_bundle
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
-from compiler_service.compiler.codegen.toolchain.machine import assembly
 from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
 from compiler_service.compiler.codegen.toolchain.support import require_llvm
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
@@ -27,7 +26,6 @@ from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext
 from compiler_service.compiler.loop_ir import passes as loop_passes
-from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.accuracy import describe_algorithms
 from compiler_service.compiler.program.definitions import define_kernels
@@ -51,7 +49,7 @@ from compiler_service.compiler.reference.verification import (
     verify,
 )
 from compiler_service.compiler.schedule.default import METHODS, ChosenSchedule
-from compiler_service.compiler.schedule.records import to_text
+from compiler_service.compiler.showing import show_code, show_loops
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
@@ -135,11 +133,64 @@ def compile_as_asked(
         kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
         tuned = TuningRecords(read_records(records), target)
 
-    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
+    ways = [(k, schedules_for(k, target, tuned, allowed_methods(options))) for k in kernels]
+    code = generate(
+        variants, numbers, ways, CodeSettings(name, target, options, workers, rows.symbol, weights_path), log
+    )
+
+    with log.stage("link"):
+        library = link_library(code.objects, target)
+        attachments = link_attachments(code.objects, code.plan, code.weights, target, options)
+
+    manifest = describe(name, source, target, options, records)
+    sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": code.plan.weights_size}
+    facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, code.built)}
+    facts["batch"] = asdict(rows)
+    return CompiledArtifact(manifest, code.plan, library, code.weights, facts, attachments)
+
+
+@dataclass(frozen=True)
+class CodeSettings:
+    """What code is generated for, and how.
+
+    Attributes:
+        workers: child processes that LLVM runs in; 0 runs it in this process.
+        batch: see :class:`Plan`.
+        weights_path: see :func:`compile_model`.
+    """
+
+    name: str
+    target: Target
+    options: CompileOptions
+    workers: int
+    batch: str = ""
+    weights_path: Path | None = None
+
+
+@dataclass(frozen=True)
+class GeneratedCode:
+    """Every kernel and the entry as objects, by name, and what they run on."""
+
+    built: Sequence[BuiltKernel]
+    plan: Plan
+    weights: memoryview | Path
+    objects: Mapping[str, bytes]
+
+
+def generate(
+    variants: Sequence[Variant],
+    numbers: Sequence[int],
+    kernels: Sequence[tuple[Kernel, Iterable[Callable[[], ChosenSchedule | None]]]],
+    settings: CodeSettings,
+    log: Log,
+) -> GeneratedCode:
+    """Schedule, lower and emit ``kernels``, each with ways to come by its schedule, and the plan that launches them."""
+    target, denormals = settings.target, settings.options.denormals
+    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, settings.workers) as compiler:
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
-        for kernel in kernels:
-            item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, allowed_methods(options)), log)
+        for kernel, schedules in kernels:
+            item = build_kernel(kernel, target, schedules, log)
             show_loops(log, item, target)
             with log.part("emit"):
                 text = emit_kernel(item.function, target, kernel.name)
@@ -148,22 +199,14 @@ def compile_as_asked(
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
-        program = build_program(variants, numbers, built, scratch, name, batch=rows.symbol, proves=log.verifies)
-        symbols = [k.name for k in kernels]
-        entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=options.denormals)
+        name, proves = settings.name, log.verifies
+        program = build_program(variants, numbers, built, scratch, name, batch=settings.batch, proves=proves)
+        symbols = [b.kernel.name for b in built]
+        entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=denormals)
         pending["entry"] = compiler.submit("entry", entry)
-        weights = program.weights.write(weights_path, denormals=options.denormals)
+        weights = program.weights.write(settings.weights_path, denormals=denormals)
         objects = {object_name: future.result() for object_name, future in pending.items()}
-
-    with log.stage("link"):
-        library = link_library(objects, target)
-        attachments = link_attachments(objects, program.plan, weights, target, options)
-
-    manifest = describe(name, source, target, options, records)
-    sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
-    facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, built)}
-    facts["batch"] = asdict(rows)
-    return CompiledArtifact(manifest, program.plan, library, weights, facts, attachments)
+    return GeneratedCode(built, program.plan, weights, objects)
 
 
 def allowed_methods(options: CompileOptions) -> frozenset[str]:
@@ -354,25 +397,6 @@ def link_attachments(
         )
     name = "program" if options.bundle == "executable" else "bundle.so"
     return {name: link_bundle(objects, weights, target, options.bundle)}
-
-
-def show_loops(log: Log, item: BuiltKernel, target: Target) -> None:
-    """DEBUG 3 and 4: schedule, loop IR; before code is made of it, so that what no code can be made of is shown."""
-    name = item.kernel.name
-    if log.wants(3):
-        rule, text = item.rule, f"{item.kernel.definition.text}\n{to_text(item.schedule)}"
-        log.show(3, f"{name}.schedule", f"# {name} (rule: {rule})\n{text}")
-    if log.wants(4):
-        log.show(4, f"{name}.loops", print_function(item.kernel.lower(item.schedule, target)))
-        log.show(4, f"{name}.flat", print_function(item.function))
-
-
-def show_code(log: Log, name: str, text: str, target: Target) -> None:
-    """DEBUG 5 and 6: LLVM IR, assembly."""
-    if log.wants(5):
-        log.show(5, f"{name}.llvm", text)
-    if log.wants(6):
-        log.show(6, f"{name}.assembly", assembly(text, target))
 
 
 __all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]
