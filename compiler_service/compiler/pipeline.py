@@ -169,7 +169,7 @@ class CodeSettings:
 
 @dataclass(frozen=True)
 class GeneratedCode:
-    """Every kernel and the entry as objects, by name, and what they run on."""
+    """Kernels and entry as objects by name, and what they run on."""
 
     built: Sequence[BuiltKernel]
     plan: Plan
@@ -186,9 +186,8 @@ def generate(
 ) -> GeneratedCode:
     """Schedule, lower and emit ``kernels``, each with ways to come by its schedule, and the plan that launches them."""
     target, denormals = settings.target, settings.options.denormals
+    built, pending = list[BuiltKernel](), dict[str, Future[bytes]]()
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, settings.workers) as compiler:
-        built: list[BuiltKernel] = []
-        pending: dict[str, Future[bytes]] = {}
         for kernel, schedules in kernels:
             item = build_kernel(kernel, target, schedules, log)
             show_loops(log, item, target)
@@ -199,13 +198,12 @@ def generate(
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
-        name, proves = settings.name, log.verifies
-        program = build_program(variants, numbers, built, scratch, name, batch=settings.batch, proves=proves)
-        symbols = [b.kernel.name for b in built]
-        entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=denormals)
+        program = build_program(variants, numbers, built, scratch, settings.name, settings.batch, proves=log.verifies)
+        names = [b.kernel.name for b in built]
+        entry = emit_entry(program.plan, target, names, compiler_version(), denormals=denormals)
         pending["entry"] = compiler.submit("entry", entry)
         weights = program.weights.write(settings.weights_path, denormals=denormals)
-        objects = {object_name: future.result() for object_name, future in pending.items()}
+        objects = {name: future.result() for name, future in pending.items()}
     return GeneratedCode(built, program.plan, weights, objects)
 
 

@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 from compiler_service.compiler.by_hand import compile_staged
-from compiler_service.compiler.loop_ir.ir import Function as LoopFunction
 from compiler_service.compiler.schedule.lower import lower as lower_kernel
 from compiler_service.compiler.schedule.staging.memory import placed_in_memory
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from ingot.artifact import Artifact, chosen_target
+from ingot.ir.loops import LoopFunction
 from ingot.model import load
 from ingot.te.scheduling import Schedule
 from ingot.te.tensors import is_placeholder
@@ -27,46 +27,87 @@ from shared_ir.expr.dim import dim_symbols
 
 
 def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main") -> LoopFunction:
-    """The loop program of a schedule with one stage at the root.
+    """The loop program of a schedule with one stage at the root: see :class:`ingot.ir.LoopFunction`.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, it has several, or ``args`` lack one.
+        IngotError: INVALID_ARGUMENT, several are at the root, or ``args`` lack a tensor that is read.
     """
     arguments = _arguments(schedule, args)
     kernels = schedule.program.kernels()
     if len(kernels) != 1:
         names = ", ".join(k.stage.name for k in kernels)
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "several nests", expected="one stage at the root", received=names)
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "schedule: several stages are at the root, each of which is a loop program of its own",
+            expected="one stage at the root; compute_at and compute_inline move others inside of it",
+            received=names,
+        )
     (kernel,) = kernels
     machine = chosen_target(target)
     values = [schedule.program.values[a] for a in arguments]
     symbols = sorted(dim_symbols(d for t in (*values, kernel.output) for d in t.shape))
-    return lower_kernel(name, kernel.output, values, symbols, placed_in_memory(kernel, machine), machine)
+    schedule_of = placed_in_memory(kernel, machine)
+    return LoopFunction(lower_kernel(name, kernel.output, values, symbols, schedule_of, machine))
 
 
 class Function:
-    """Compiled code, called with arrays."""
+    """Compiled code, called with one array for each argument; from any number of threads.
 
-    def __init__(self, artifact: Artifact, outputs: tuple[str, ...], threads: int | None = None) -> None:
+    Attributes:
+        artifact: what can be saved, and loaded as a model: :meth:`ingot.Artifact.save`, :func:`ingot.load`.
+    """
+
+    def __init__(self, artifact: Artifact, arguments: tuple[str, ...], outputs: tuple[str, ...], threads: int) -> None:
         self.artifact = artifact
-        self._model = load(artifact, threads=threads or 1)
-        self._names = tuple(spec.name for spec in self._model.inputs)
-        self._outputs = outputs
+        self._arguments, self._outputs = arguments, outputs
+        self._model = load(artifact, threads=threads)
 
     def __call__(self, *arrays: Any) -> Any:
-        """The results for one array per argument."""
-        feeds = dict(zip(self._names, map(np.asarray, arrays), strict=True))
-        found = self._model.run(feeds)
-        return found[self._outputs[0]] if len(self._outputs) == 1 else tuple(found[o] for o in self._outputs)
+        """The results for ``arrays``: numpy arrays, or whatever gives its memory by the buffer protocol or DLPack.
+
+        Returns an array, or a tuple of arrays where the schedule has several outputs.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, an array is missing, or of another element type, rank or extent; or an extent for which
+                the function would read outside of a tensor.
+        """
+        if len(arrays) != len(self._arguments):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the function takes {len(self._arguments)} arguments",
+                expected=", ".join(self._arguments),
+                received=f"{len(arrays)} arrays",
+            )
+        found = self._model.run(dict(zip(self._arguments, map(_array, arrays), strict=True)))
+        results = tuple(found[name] for name in self._outputs)
+        return results if len(results) > 1 else results[0]
+
+
+def _array(given: Any) -> np.ndarray[Any, Any]:
+    if isinstance(given, np.ndarray):
+        return given
+    return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
 
 
 def build(
-    schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main", threads: int | None = None
+    schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main", threads: int = 1
 ) -> Function:
-    """Compile a schedule; ``args`` are its placeholders in the order in which the function takes them."""
+    """Compile a schedule for this machine.
+
+    Args:
+        args: the placeholders that it reads, in the order in which the function takes them; tensors that it computes may stand
+            among them, as in other languages of this kind, and are results.
+        target: as :func:`ingot.compile` takes it; one that this machine can run.
+        name: of the artifact.
+        threads: that share the tasks of parallel loops.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, or the schedule does not fit.
+    """
     arguments = _arguments(schedule, args)
-    artifact = compile_staged(schedule.program, arguments, name, chosen_target(target))
-    return Function(Artifact.of(artifact), schedule.program.outputs, threads)
+    artifact = Artifact.of(compile_staged(schedule.program, arguments, name, chosen_target(target)))
+    names = tuple(schedule.program.values[a].name for a in arguments)
+    return Function(artifact, names, schedule.program.outputs, threads)
 
 
 def _arguments(schedule: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -38,6 +38,8 @@ OWNER: dict[str, str] = {
     "ingot.conformance": "compiler",
     "ingot.conformance_known": "compiler",
     "ingot.demo": "demo",
+    "ingot.ir": "compiler",
+    "ingot.te": "compiler",
     "bench": "bench",
     "tests": "test",
     "tests.exports": "exports",

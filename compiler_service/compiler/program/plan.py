@@ -49,8 +49,8 @@ def build_program(
     built: Sequence[BuiltKernel],
     scratch: Sequence[int],
     name: str,
-    *,
     batch: str = "",
+    *,
     proves: bool = False,
 ) -> BuiltProgram:
     """The plan that runs the first of ``variants`` that is open to a run; the last one is to all.

@@ -21,20 +21,18 @@ from compiler_service.compiler.loop_ir.ir import (
     Function,
     If,
     Let,
-    Prefetch,
     Statement,
     Store,
 )
-from compiler_service.compiler.schedule.language.interior import interior, padded_part
+from compiler_service.compiler.schedule.language.interior import interior
 from compiler_service.compiler.schedule.language.state import (
-    Ahead,
-    Further,
     KernelStage,
     LoopKind,
     ScheduleState,
     StageLoop,
 )
 from compiler_service.compiler.schedule.language.steps import ROOT
+from compiler_service.compiler.schedule.lowering.around import Around
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.fused import fused_loop
 from compiler_service.compiler.schedule.lowering.pieces import (
@@ -52,7 +50,7 @@ from compiler_service.compiler.schedule.lowering.stagger import Turn, lags, stag
 from compiler_service.compiler.schedule.lowering.statements import block, guard
 from compiler_service.compiler.schedule.lowering.values import Local, Locals, Values, memory_order
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, identity_of
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, cast, lift, logical_and, select
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, cast, lift, select
 from shared_ir.expr import ceil_div as expr_ceil_div
 from shared_ir.expr.dim import Dim, as_dim, product
 from shared_ir.expr.simplify import Interval, Simplifier
@@ -92,6 +90,7 @@ class Lowering:
         self._values = Values(state, arguments, target, self._simplify)
         self._room = BufferSizing(state, target, self._simplify)
         self._output = self._values.output
+        self._around = Around(state, self._simplify, self._regions, self._values, self._named)
 
     # -- the function
 
@@ -137,9 +136,13 @@ class Lowering:
         return indices, lets
 
     def _fresh(self, base: str, extent: Dim) -> Var:
+        return self._named(base, (0, extent - 1 if isinstance(extent, int) else self._upper(extent)))
+
+    def _named(self, base: str, values: Interval) -> Var:
+        """A new variable with these values."""
         self._count += 1
         var = Var(f"{base}.{self._count}")
-        self._ranges[var.name] = (0, extent - 1 if isinstance(extent, int) else self._upper(extent))
+        self._ranges[var.name] = values
         return var
 
     def _upper(self, extent: Expr) -> int | None:
@@ -335,7 +338,7 @@ class Lowering:
         def inside(piece: Piece, index: Expr | None) -> Statement:
             left, inner = self._named_limit(loop, self._standing(loop, here, piece, index, lane_axis))
             at = {**ranges, loop.axis: inner}
-            body = self._asking_ahead(stage, loop, at, opened(at))
+            body = self._around.turn(stage, loop, at, opened(at))
             return body if left is None else Let(left[0], left[1], body)
 
         cover = list(self._cover(stage, loop, here.extent))
@@ -357,34 +360,6 @@ class Lowering:
             inner = replace(inner, valid=index < here.limit, lanes=wanted)
         return inner
 
-    def _asking_ahead(self, stage: KernelStage, loop: StageLoop, ranges: Ranges, body: Statement) -> Statement:
-        """``body`` of a turn of ``loop``, left out where it is all padding, after what it asks memory for."""
-        for padded, axis in self._state.skips.get((stage.name, loop.name), ()):
-            body = self._unless_padding(stage, self._state.stage(padded), axis, ranges, body)
-        for ahead in self._state.prefetches.get((stage.name, loop.name), ()):
-            body = block(*self._prefetches(stage, ahead, ranges), body)
-        return body
-
-    def _unless_padding(
-        self, stage: KernelStage, padded: KernelStage, axis: str, ranges: Ranges, body: Statement
-    ) -> Statement:
-        """``body`` where what ``stage`` reads of ``padded`` is not all behind an end of its data along ``axis``."""
-        data, read = padded_part(padded, axis, self._simplify), self._regions.needed(padded, stage, ranges)[axis]
-        assert data is not None
-        low, high = data
-        self._count += 1
-        first = Var(f"{axis}.{self._count}")  # no pass cuts the loop for its sake
-        self._ranges[first.name] = self._simplify.interval(read.base)
-        wanted = self._simplify(logical_and(first + lift(read.extent) > low, first < high))
-        return Let(first, read.base, guard(wanted, body))
-
-    def _prefetches(self, stage: KernelStage, ahead: Ahead | Further, ranges: Ranges) -> Iterator[Prefetch]:
-        if isinstance(ahead, Ahead):
-            return self._values.next_tile(stage, ahead, ranges)
-        reader = self._state.stage(ahead.reader)
-        there = ranges if reader is stage else self._regions.needed(reader, stage, ranges)
-        return self._values.further(reader, ahead, there, ranges)
-
     def _read(self, stage: KernelStage, axis: str, ranges: Ranges) -> Range:
         """Where ``axis`` stands, without its last element where that is known not to be read."""
         here = ranges[axis]
@@ -400,9 +375,7 @@ class Lowering:
         cuts the loop for its sake."""
         if not loop.guarded or inner.limit is None:
             return None, inner
-        self._count += 1
-        var = Var(f"left.{self._count}")
-        self._ranges[var.name] = (1, None)
+        var = self._named("left", (1, None))
         return (var, self._simplify(inner.limit)), replace(inner, limit=var)
 
     def _serial_piece(self, loop: StageLoop, piece: Piece, here: Range, inside: Body) -> Statement:

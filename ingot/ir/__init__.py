@@ -1,0 +1,5 @@
+"""Programs as values: what the compiler works on, to look at, to write and to run without compiling it."""
+
+from ingot.ir.loops import LoopFunction
+
+__all__ = ("LoopFunction",)

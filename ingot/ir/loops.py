@@ -1,0 +1,76 @@
+"""Loop programs: one nest of loops over typed memory, whose tasks may run side by side."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+import numpy as np
+
+from compiler_service.compiler.loop_ir.interpret import run
+from compiler_service.compiler.loop_ir.ir import Function, stored_buffers
+from compiler_service.compiler.loop_ir.parse import parse_function
+from compiler_service.compiler.loop_ir.text import print_function
+from compiler_service.compiler.loop_ir.verify import verify
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Var
+from shared_ir.expr.dim import evaluate
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class LoopFunction:
+    """A loop program: ``str()`` prints it, :meth:`parse` reads it back, :meth:`interpret` runs it."""
+
+    function: Function
+
+    def __str__(self) -> str:
+        return print_function(self.function)
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The program that prints as ``text``.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, with the line that is no program.
+        """
+        return cls(parse_function(text))
+
+    def verify(self) -> None:
+        """
+        Raises:
+            IngotError: COMPILER_FAULT, a name is not defined where it is read, types do not fit, or a loop has a length that it must
+                not have.
+        """
+        verify(self.function)
+
+    def interpret(self, *arrays: Array) -> tuple[Array, ...]:
+        """What it stores for ``arrays``, one for each buffer that it only reads; every access is checked.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, arrays do not fit; COMPILER_FAULT, an access leaves its buffer.
+        """
+        stored = stored_buffers(self.function.body)
+        inputs = [b for b in self.function.buffers if b not in stored]
+        if len(arrays) != len(inputs):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the program reads {len(inputs)} buffers",
+                expected=", ".join(b.name for b in inputs),
+                received=f"{len(arrays)} arrays",
+            )
+        extents: dict[str, int] = {}
+        for buffer, array in zip(inputs, arrays, strict=True):
+            for dim, extent in zip(buffer.shape, array.shape, strict=False):
+                if isinstance(dim, Var):
+                    extents.setdefault(dim.name, extent)
+        given = dict(zip(inputs, arrays, strict=True))
+        memory = [
+            np.zeros([evaluate(d, extents) for d in b.shape], b.dtype.numpy)
+            if b in stored
+            else np.ascontiguousarray(given[b])
+            for b in self.function.buffers
+        ]
+        run(self.function, memory, extents)
+        return tuple(array for buffer, array in zip(self.function.buffers, memory, strict=True) if buffer in stored)

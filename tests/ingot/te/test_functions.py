@@ -1,0 +1,82 @@
+"""What is built is called with arrays, of any size where extents are symbols, and keeps what it was asked."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import ingot
+from ingot import te
+from shared_ir.errors import ErrorCode, IngotError
+
+N = te.var("n")
+A, B = te.placeholder((N,), name="A"), te.placeholder((N,), name="B")
+C = te.compute((N,), lambda i: A[i] + B[i], name="C")
+
+
+def vector_add() -> te.Function:
+    s = te.schedule(C)
+    outer, inner = s[C].split("i", 64)
+    s[C].vectorize(inner, 16).parallel(outer)
+    return te.build(s, [A, B], threads=2)
+
+
+@pytest.mark.parametrize("size", [0, 1, 63, 64, 1003])
+def test_any_size(size: int) -> None:
+    a, b = np.random.default_rng(0).random((2, size), dtype=np.float32)
+    np.testing.assert_array_equal(vector_add()(a, b), a + b)
+
+
+def test_what_does_not_fit_is_an_error() -> None:
+    add, good = vector_add(), np.ones(4, np.float32)
+    for wrong in (np.ones(5, np.float32), np.ones(4, np.float64), np.ones((2, 2), np.float32)):
+        with pytest.raises(IngotError) as caught:
+            add(good, wrong)
+        assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    with pytest.raises(IngotError, match="2 arguments"):
+        add(good)
+
+
+def test_an_argument_that_is_read_must_be_named() -> None:
+    with pytest.raises(IngotError, match="lack a tensor that is read") as caught:
+        te.build(te.schedule(C), [A])
+    assert caught.value.expected == "B"
+
+
+def test_saved_and_loaded(tmp_path: Path) -> None:
+    vector_add().artifact.save(tmp_path / "add", home=tmp_path / "home")
+    model = ingot.load(tmp_path / "add", home=tmp_path / "home")
+    found = model.run({"A": np.ones(3, np.float32), "B": np.ones(3, np.float32)})
+    np.testing.assert_array_equal(found["C"], np.full(3, 2, np.float32))
+
+
+def test_several_nests_and_several_results() -> None:
+    doubled = te.compute((N,), lambda i: A[i] * 2.0, name="doubled")
+    total = te.sum((1,), N, lambda i, k: doubled[k], name="total")
+    function = te.build(te.schedule(doubled, total), [A])
+    a = np.arange(10, dtype=np.float32)
+    twice, sums = function(a)
+    np.testing.assert_array_equal(twice, 2 * a)
+    np.testing.assert_array_equal(sums, [90])
+
+
+def test_reading_outside_is_refused_when_it_is_called() -> None:
+    shifted = te.compute((N,), lambda i: A[i + 1], name="shifted")
+    function = te.build(te.schedule(shifted), [A])
+    with pytest.raises(IngotError) as caught:
+        function(np.ones(4, np.float32))
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_operators() -> None:
+    x, w = te.placeholder((N, 8, 6, 6), name="x"), te.placeholder((4, 8, 3, 3), name="w")
+    y = te.nn.relu(te.nn.conv(x, w, pads=(1, 1, 1, 1)))
+    assert "sum(kh < 3, kw < 3, ic < 8)" in te.text(y)
+    found = te.build(te.schedule(y), [x, w])(np.ones((2, 8, 6, 6), np.float32), np.ones((4, 8, 3, 3), np.float32))
+    assert (found.shape, found[0, 0, 0, 0], found[1, 3, 2, 2]) == ((2, 4, 6, 6), 32, 72)
+    assert te.nn.reshape(x, (0, -1)).shape[1] == 288
+    assert "softmax" in dir(te.nn)
+    with pytest.raises(AttributeError, match="softmix"):
+        te.nn.softmix  # noqa: B018
