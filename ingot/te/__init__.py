@@ -14,7 +14,7 @@
 """
 
 from ingot.te import nn
-from ingot.te.building import Function, build, lower
+from ingot.te.building import CompiledFunction, build, lower
 from ingot.te.expressions import (
     Dim,
     absolute,
@@ -42,11 +42,12 @@ from ingot.te.expressions import (
     tanh,
     var,
 )
-from ingot.te.scheduling import Loop, Schedule, Stage, schedule
+from ingot.te.loops import Loop
+from ingot.te.scheduling import Schedule, Stage, schedule
 from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
 
 __all__ = (
-    "Dim", "Function", "Loop", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
+    "CompiledFunction", "Dim", "Loop", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
     "const", "cos", "equal", "erf", "exp", "floor", "log", "lower", "max", "maximum", "min", "minimum", "nn", "not_equal",
     "placeholder", "power", "reduce", "round_to_even", "rsqrt", "schedule", "select", "sigmoid", "sin", "sqrt", "sum", "tanh", "text",
     "var",

@@ -50,7 +50,7 @@ def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name
     return LoopFunction(lower_kernel(name, kernel.output, values, symbols, schedule_of, machine))
 
 
-class Function:
+class CompiledFunction:
     """Compiled code, called with one array for each argument; from any number of threads.
 
     Attributes:
@@ -91,7 +91,7 @@ def _array(given: Any) -> np.ndarray[Any, Any]:
 
 def build(
     schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main", threads: int = 1
-) -> Function:
+) -> CompiledFunction:
     """Compile a schedule for this machine.
 
     Args:
@@ -107,7 +107,7 @@ def build(
     arguments = _arguments(schedule, args)
     artifact = Artifact.of(compile_staged(schedule.program, arguments, name, chosen_target(target)))
     names = tuple(schedule.program.values[a].name for a in arguments)
-    return Function(artifact, names, schedule.program.outputs, threads)
+    return CompiledFunction(artifact, names, schedule.program.outputs, threads)
 
 
 def _arguments(schedule: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -10,14 +10,14 @@ A primitive that does not fit raises INVALID_ARGUMENT with a sentence, and leave
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NoReturn, Self
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.state import KernelStage, StageLoop
 from compiler_service.compiler.schedule.language.steps import (
-    Fuse,
+    FuseLoops,
     Guard,
     PlainStep,
     Reorder,
@@ -32,22 +32,8 @@ from compiler_service.compiler.schedule.staging.memory import placed_in_memory
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Tensor
+from ingot.te.loops import Loop, LoopLike, misfit, refuse
 from shared_ir.errors import ErrorCode, IngotError
-
-
-@dataclass(frozen=True, slots=True)
-class Loop:
-    """A loop of a stage, as :meth:`Stage.split` returns it."""
-
-    stage: str
-    name: str
-
-    def __str__(self) -> str:
-        return self.name
-
-
-LoopLike = Loop | str
-"""A loop, or its name."""
 
 
 class Schedule:
@@ -55,11 +41,11 @@ class Schedule:
 
     def __init__(self, *outputs: Tensor) -> None:
         if not outputs:
-            raise _misfit("a schedule of nothing", "at least one tensor that is computed", "none")
+            raise misfit("a schedule of nothing", "at least one tensor that is computed", "none")
         self._program = StagedProgram.of(outputs)
         given = [t.name for t in outputs if self._program.values[t].name not in self._program.stages]
         if given:
-            raise _misfit("a schedule of tensors that are given", "tensors that are computed", ", ".join(given))
+            raise misfit("a schedule of tensors that are given", "tensors that are computed", ", ".join(given))
         self.outputs = outputs
 
     def __getitem__(self, which: Tensor | Stage | str) -> Stage:
@@ -119,7 +105,7 @@ class Schedule:
             IngotError: INVALID_ARGUMENT, the stage is not reduced over ``axis``, or its loops are scheduled already.
         """
         if factor < 2:
-            raise _misfit("rfactor by less than 2", "a factor of at least 2", str(factor))
+            raise misfit("rfactor by less than 2", "a factor of at least 2", str(factor))
         return self._rewrite(rewriting.rfactor(self._program, self._name(which), axis, factor, outer=outer))
 
     def commit(self, program: StagedProgram) -> None:
@@ -149,14 +135,14 @@ class Schedule:
     def _value(self, which: Tensor | Stage | str) -> Tensor:
         if isinstance(which, Tensor):
             if which not in self._program.values:
-                raise _misfit(f"the tensor {which.name} is not computed here", "a tensor of this schedule", which.name)
+                raise misfit(f"the tensor {which.name} is not computed here", "a tensor of this schedule", which.name)
             return self._program.values[which]
         name = which if isinstance(which, str) else which.name
         if name in self._program.stages:
             return self._program.stages[name].value
         given = {v.name: v for v in self._program.values.values()}
         if name not in given:
-            raise _misfit("no such tensor", ", ".join({**given, **self._program.stages}), name)
+            raise misfit("no such tensor", ", ".join({**given, **self._program.stages}), name)
         return given[name]
 
 
@@ -197,9 +183,9 @@ class Stage:
         """
         entry = self._loop(loop)
         if entry.parts:
-            _refuse(f"the loop {entry.name} is fused", "a loop of one axis: split before fuse", entry.name)
+            refuse(f"the loop {entry.name} is fused", "a loop of one axis: split before fuse", entry.name)
         if (factor is None) == (nparts is None):
-            _refuse(
+            refuse(
                 "split takes a factor or a number of parts", "one of factor and nparts", "both" if factor else "neither"
             )
         if factor is None:
@@ -237,7 +223,7 @@ class Stage:
             IngotError: INVALID_ARGUMENT, others stand between them, one of them is reduced and one is not, a tile leaves a rest.
         """
         names = self._loop(outer).name, self._loop(inner).name
-        self._with_steps(Fuse(self.name, *names))
+        self._with_steps(FuseLoops(self.name, *names))
         return Loop(self.name, f"{names[0]}.{names[1]}.fused")
 
     def reorder(self, *loops: LoopLike) -> Self:
@@ -253,7 +239,7 @@ class Stage:
         left = iter(names)
         order = tuple(next(left) if entry.name in names else entry.name for entry in self._state.loops)
         if len(set(names)) != len(names):
-            _refuse(f"reorder of {self.name} names a loop twice", "each loop once", ", ".join(names))
+            refuse(f"reorder of {self.name} names a loop twice", "each loop once", ", ".join(names))
         return self._with_steps(Reorder(self.name, order))
 
     def vectorize(self, loop: LoopLike, lanes: int | None = None) -> Self:
@@ -297,7 +283,7 @@ class Stage:
         """
         stage = self._stage
         if not isinstance(stage.place, AtRoot):
-            _refuse(f"{self.name} is computed inside of another stage", "a stage at the root", self.name)
+            refuse(f"{self.name} is computed inside of another stage", "a stage at the root", self.name)
         return self._commit(replace(stage, tasks=tuple(self._loop(loop).name for loop in loops)))
 
     def bind(self, loop: LoopLike, axis: str) -> NoReturn:
@@ -330,7 +316,7 @@ class Stage:
         """
         other = self.schedule[consumer]
         if scope not in ("", "stack", "scratch"):
-            _refuse("there is no such memory", "stack or scratch", scope)
+            refuse("there is no such memory", "stack or scratch", scope)
         return self._place(Inside(other.name, other._loop(loop).name, scope))
 
     def compute_inline(self) -> Self:
@@ -343,7 +329,7 @@ class Stage:
             IngotError: INVALID_ARGUMENT, it is a reduction or a result.
         """
         if self._stage.definition.reduction is not None:
-            _refuse(f"{self.name} is a reduction and cannot be computed where it is read", "a stage without", self.name)
+            refuse(f"{self.name} is a reduction and cannot be computed where it is read", "a stage without", self.name)
         return self._place(InPlace())
 
     def compute_root(self) -> Self:
@@ -355,9 +341,9 @@ class Stage:
     def _place(self, place: Place) -> Self:
         stage = self._stage
         if stage.name in self.schedule.program.outputs and not isinstance(place, AtRoot):
-            _refuse(f"{self.name} is a result, which has memory of its own", "a stage that is no result", self.name)
+            refuse(f"{self.name} is a result, which has memory of its own", "a stage that is no result", self.name)
         if stage.tasks and not isinstance(place, AtRoot):
-            _refuse(f"the loops of {self.name} are tasks", "a stage without parallel loops", ", ".join(stage.tasks))
+            refuse(f"the loops of {self.name} are tasks", "a stage without parallel loops", ", ".join(stage.tasks))
         return self._commit(replace(stage, place=place))
 
     @property
@@ -374,11 +360,11 @@ class Stage:
     def _loop(self, which: LoopLike) -> StageLoop:
         loops = self._state.loops
         if isinstance(which, Loop) and which.stage != self.name:
-            _refuse(f"the loop {which} is one of {which.stage}", f"a loop of {self.name}", str(which))
+            refuse(f"the loop {which} is one of {which.stage}", f"a loop of {self.name}", str(which))
         name = str(which)
         found = next((entry for entry in loops if entry.name == name), None) or self._by_nickname(name)
         if found is None:
-            _refuse(f"{self.name} has no loop {name}", ", ".join(entry.name for entry in loops), name)
+            refuse(f"{self.name} has no loop {name}", ", ".join(entry.name for entry in loops), name)
         return found
 
     def _by_nickname(self, name: str) -> StageLoop | None:
@@ -390,7 +376,7 @@ class Stage:
     def _turns_of_part(self, entry: StageLoop, nparts: int) -> int:
         extent = next(a.extent for a in self._stage.definition.all_axes if a.name == entry.axis)
         if not isinstance(extent, int) or nparts < 1:
-            _refuse(
+            refuse(
                 f"{self.name}.{entry.axis} cannot be cut in parts", "an extent that is a number", f"{extent}, {nparts}"
             )
         own = [other.step for other in self._state.loops if other.axis == entry.axis and other.step > entry.step]
@@ -412,11 +398,3 @@ def schedule(*outputs: Tensor) -> Schedule:
         IngotError: INVALID_ARGUMENT, one of them is given and not computed.
     """
     return Schedule(*outputs)
-
-
-def _misfit(message: str, expected: str, received: str) -> IngotError:
-    return IngotError(ErrorCode.INVALID_ARGUMENT, f"schedule: {message}", expected=expected, received=received)
-
-
-def _refuse(message: str, expected: str, received: str) -> NoReturn:
-    raise _misfit(message, expected, received)

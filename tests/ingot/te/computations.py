@@ -96,26 +96,25 @@ def draw_primitive(draw: random.Random, schedule: te.Schedule) -> None:
     other = draw.choice(schedule.stages)
     some = draw.sample(loops, draw.randint(min(1, len(loops)), len(loops)))
     first = draw.randrange(max(1, len(loops) - 1))
-    draw.choice(
-        [
-            lambda: stage.split(loop, draw.choice([2, 3, 4, 8, 16])),
-            lambda: stage.split(loop, nparts=draw.choice([1, 2, 3])),
-            lambda: stage.tile(loop, draw.choice(loops), draw.choice([2, 4]), draw.choice([4, 8])),
-            lambda: stage.fuse(*(loops[first : first + 2] if len(loops) > 1 else (loop, loop))),
-            lambda: stage.reorder(*some),
-            lambda: stage.vectorize(loop),
-            lambda: stage.vectorize(loop, draw.choice([4, 8, 16])),
-            lambda: stage.unroll(loop),
-            lambda: stage.parallel(*loops[: draw.randint(1, 2)]),
-            lambda: stage.compute_at(other, draw.choice(other.loops) if other.loops else "i"),
-            lambda: stage.compute_at(other, draw.choice(other.loops) if other.loops else "i"),
-            lambda: stage.compute_inline(),
-            lambda: stage.compute_root(),
-            lambda: schedule.cache_write(stage),
-            lambda: schedule.cache_read(draw.choice(names), other),
-            lambda: schedule.rfactor(stage, str(loop).split(".")[0], draw.choice([2, 4, 5]), outer=draw.random() < 0.5),
-        ]
-    )()
+    primitives: list[Callable[[], object]] = [
+        lambda: stage.split(loop, draw.choice([2, 3, 4, 8, 16])),
+        lambda: stage.split(loop, nparts=draw.choice([1, 2, 3])),
+        lambda: stage.tile(loop, draw.choice(loops), draw.choice([2, 4]), draw.choice([4, 8])),
+        lambda: stage.fuse(*(loops[first : first + 2] if len(loops) > 1 else (loop, loop))),
+        lambda: stage.reorder(*some),
+        lambda: stage.vectorize(loop),
+        lambda: stage.vectorize(loop, draw.choice([4, 8, 16])),
+        lambda: stage.unroll(loop),
+        lambda: stage.parallel(*loops[: draw.randint(1, 2)]),
+        lambda: stage.compute_at(other, draw.choice(other.loops) if other.loops else "i"),
+        lambda: stage.compute_at(other, draw.choice(other.loops) if other.loops else "i"),
+        lambda: stage.compute_inline(),
+        lambda: stage.compute_root(),
+        lambda: schedule.cache_write(stage),
+        lambda: schedule.cache_read(draw.choice(names), other),
+        lambda: schedule.rfactor(stage, str(loop).split(".")[0], draw.choice([2, 4, 5]), outer=draw.random() < 0.5),
+    ]
+    draw.choice(primitives)()
 
 
 def drawn_schedule(draw: random.Random, output: te.Tensor) -> te.Schedule:

@@ -111,7 +111,7 @@ REFUSED: dict[str, Callable[[te.Schedule], object]] = {
     "no such memory": lambda s: s[DOUBLED].compute_at(OUT, "i", scope="registers"),
     "do not read it": lambda s: s.cache_read(X, OUT),
     "is not reduced over j": lambda s: s.rfactor(OUT, "j", 4),
-    "no such tensor": lambda s: s["nothing"],
+    "no such stage": lambda s: s["nothing"],
     "is not computed here": lambda s: s[SUMMED],
     "a CPU has no axes of threads": lambda s: s[OUT].bind("i", "blockIdx.x"),
 }

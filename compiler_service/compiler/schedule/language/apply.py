@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from compiler_service.compiler.loop_ir.ir import BufferScope
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, NestStep
+from compiler_service.compiler.schedule.language.fusing import fused
 from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.recomputing import recomputed
 from compiler_service.compiler.schedule.language.replacing import stage_of_tensor
@@ -34,7 +35,7 @@ from compiler_service.compiler.schedule.language.steps import (
     CacheWrite,
     ComputeAt,
     FetchNext,
-    Fuse,
+    FuseLoops,
     Guard,
     Inline,
     Overlap,
@@ -59,7 +60,6 @@ from compiler_service.compiler.tensor_expr.tensor import (
     loads,
 )
 from shared_ir.expr import Expr, Var, substitute, transform
-from shared_ir.expr.dim import as_dim
 from shared_ir.expr.simplify import Simplifier
 
 _Mark: TypeAlias = Unroll | Vectorize | Guard | Overlap | Peel | Stagger
@@ -101,7 +101,7 @@ def _apply(state: ScheduleState, step: Step, placeholders: Mapping[str, Tensor])
         case (
             Split()
             | Reorder()
-            | Fuse()
+            | FuseLoops()
             | Parallel()
             | Unroll()
             | Vectorize()
@@ -141,15 +141,15 @@ def _with_stages(
             return _skip_padding(state, step)
 
 
-def _with_loops(state: ScheduleState, step: Split | Reorder | Fuse | Parallel | _Mark) -> KernelStage:
+def _with_loops(state: ScheduleState, step: Split | Reorder | FuseLoops | Parallel | _Mark) -> KernelStage:
     """The stage of ``step`` with other loops."""
     match step:
         case Split():
             return _split(state.stage(step.stage), step)
         case Reorder():
             return _reorder(state.stage(step.stage), step.loops)
-        case Fuse():
-            return _fuse(state.stage(step.stage), step)
+        case FuseLoops():
+            return fused(state.stage(step.stage), step)
         case Parallel():
             return _parallel(state, step)
         case Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
@@ -254,31 +254,6 @@ def _reorder(stage: KernelStage, names: Sequence[str]) -> KernelStage:
             if any(b.axis == a.axis and b.step >= a.step for a, b in pairs):
                 raise misfit(f"{stage.name}: loop {inner.name} must stay outside {outer.name}")
     return replace(stage, loops=loops)
-
-
-def _fuse(stage: KernelStage, step: Fuse) -> KernelStage:
-    outer, inner = stage.loop(step.outer), stage.loop(step.inner)
-    at = stage.loops.index(outer)
-    if stage.loops[at + 1 : at + 2] != (inner,):
-        raise misfit(
-            f"{stage.name}: {inner.name} does not stand just inside of {outer.name}", "loops without others between"
-        )
-    plain = StageLoop("")
-    for part in (*outer.advanced, *inner.advanced):
-        if replace(part, axis="", step=1) != plain:
-            raise misfit(f"{stage.name}: loop {part.name} cannot be fused", "a serial loop without marks", part.name)
-        extent = next(a.extent for a in stage.compute.all_axes if a.name == part.axis)
-        if part.step > 1 and as_dim(extent % part.step) != 0:
-            raise misfit(
-                f"{stage.name}: tiles of {part.axis} that are fused must cover it", f"a tile that divides {extent}"
-            )
-    axes = [part.axis for part in (*outer.advanced, *inner.advanced)]
-    if len(set(axes)) < len(axes) or stage.reduces(outer) != stage.reduces(inner):
-        raise misfit(
-            f"{stage.name}: {outer.name} and {inner.name} cannot be fused", "loops of two axes, reduced both or neither"
-        )
-    fused = StageLoop(f"{outer.name}.{inner.name}.fused", parts=(*outer.advanced, *inner.advanced))
-    return replace(stage, loops=(*stage.loops[:at], fused, *stage.loops[at + 2 :]))
 
 
 def _marked(stage: KernelStage, step: _Mark) -> KernelStage:

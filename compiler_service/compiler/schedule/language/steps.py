@@ -38,7 +38,7 @@ class Reorder:
 
 
 @dataclass(frozen=True, slots=True)
-class Fuse:
+class FuseLoops:
     """Make one loop, ``outer.inner.fused``, of two that stand one inside the other. Tiles must cover their axis without a rest.
 
     before: ``for i in n: for j in m``
@@ -240,7 +240,7 @@ class SkipPadding:
 PlainStep: TypeAlias = (
     Split
     | Reorder
-    | Fuse
+    | FuseLoops
     | Unroll
     | Guard
     | Vectorize
@@ -265,7 +265,7 @@ PLAIN_STEPS: Mapping[str, type[PlainStep]] = MappingProxyType(
     {
         "split": Split,
         "reorder": Reorder,
-        "fuse": Fuse,
+        "fuse": FuseLoops,
         "unroll": Unroll,
         "guard": Guard,
         "vectorize": Vectorize,

@@ -33,11 +33,11 @@ from compiler_service.compiler.schedule.language.state import (
 )
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.schedule.lowering.around import Around
-from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.fused import fused_loop
 from compiler_service.compiler.schedule.lowering.pieces import (
     Piece,
     halvings,
+    lanes_of_sum,
     overlapping,
     peeled,
     piece_range,
@@ -236,12 +236,7 @@ class Lowering:
         assert stage.reduction is not None
         op, dtype = stage.reduction.op, stage.tensor.dtype
         outer, inner = self._around_the_sum(stage)
-        axis = next(o.axis for o in inner if o.kind is LoopKind.VECTORIZED)
-        own = [o for o in inner if o.axis == axis]
-        constant = next(i for i, o in enumerate(own) if o.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED))
-        if constant == 0 or any(not stage.reduces(o) for o in inner):
-            raise fault(f"stage {stage.name}: a vectorised reduction needs an outer tile and spatial loops outside")
-        tile, lanes = own[constant - 1].step, own[-2].step
+        axis, tile, lanes = lanes_of_sum(stage, inner)
         lane_buffer = Buffer(f"{stage.name}_lanes", dtype, (tile,), BufferScope.STACK)
         identity = lift(identity_of(op, dtype), dtype)
 
@@ -264,8 +259,7 @@ class Lowering:
             at = self._values.element(stage, buffer, origin, here)
 
             def combine(lane: Expr) -> Statement:
-                value = binary(_COMBINE[op], BufferLoad(buffer, at), BufferLoad(lane_buffer, (lane,)))
-                return Store(buffer, at, value)
+                return Store(buffer, at, binary(_COMBINE[op], BufferLoad(buffer, at), BufferLoad(lane_buffer, (lane,))))
 
             def onto(distance: int) -> Callable[[Expr], Statement]:
                 def store(lane: Expr) -> Statement:
@@ -355,8 +349,8 @@ class Lowering:
         if lane_axis == (loop.axis, loop.step):
             inner = replace(inner, origin=inner.base)
         if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
-            is_known = isinstance(here.limit, Const) and isinstance(index, Var)
-            wanted = (index.name, int(here.limit.value)) if is_known else None  # type: ignore[union-attr]
+            most = int(here.limit.value) if isinstance(here.limit, Const) else None
+            wanted = (index.name, most) if isinstance(index, Var) and most is not None else None
             inner = replace(inner, valid=index < here.limit, lanes=wanted)
         return inner
 

@@ -8,10 +8,11 @@ vectors of half or a quarter of the size.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, ScheduleState, StageLoop
+from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Range
 from compiler_service.compiler.schedule.model.analysis import is_expensive
 from shared_ir.expr import Expr, ceil_div, equal, lift, minimum, select
@@ -146,3 +147,13 @@ def halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:
         kept = -(-vectors // 2)
         yield (vectors - kept) * lanes, kept * lanes
         vectors = kept
+
+
+def lanes_of_sum(stage: KernelStage, inner: Sequence[StageLoop]) -> tuple[str, int, int]:
+    """The axis whose lanes accumulate apart, how many of its elements do, and lanes of a vector."""
+    axis = next(o.axis for o in inner if o.kind is LoopKind.VECTORIZED)
+    own = [o for o in inner if o.axis == axis]
+    constant = next(i for i, o in enumerate(own) if o.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED))
+    if constant == 0 or any(not stage.reduces(o) for o in inner):
+        raise fault(f"stage {stage.name}: a vectorised reduction needs an outer tile and spatial loops outside")
+    return axis, own[constant - 1].step, own[-2].step
