@@ -1,5 +1,8 @@
 """Programs as values: what the compiler works on, to look at, to write and to run without compiling it."""
 
-from ingot.ir.loops import LoopFunction
+from shared_ir.extras import needing
+
+with needing("compiler", "ingot.ir"):
+    from ingot.ir.loops import LoopFunction
 
 __all__ = ("LoopFunction",)

@@ -13,38 +13,41 @@
     add = te.build(s, [A, B])
 """
 
-from ingot.te import nn
-from ingot.te.building import CompiledFunction, build, lower
-from ingot.te.expressions import (
-    Dim,
-    absolute,
-    all_of,
-    any_of,
-    cast,
-    ceil,
-    const,
-    cos,
-    equal,
-    erf,
-    exp,
-    floor,
-    log,
-    maximum,
-    minimum,
-    not_equal,
-    power,
-    round_to_even,
-    rsqrt,
-    select,
-    sigmoid,
-    sin,
-    sqrt,
-    tanh,
-    var,
-)
-from ingot.te.loops import Loop
-from ingot.te.scheduling import Schedule, Stage, schedule
-from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
+from shared_ir.extras import needing
+
+with needing("compiler", "ingot.te"):
+    from ingot.te import nn
+    from ingot.te.building import CompiledFunction, build, lower
+    from ingot.te.expressions import (
+        Dim,
+        absolute,
+        all_of,
+        any_of,
+        cast,
+        ceil,
+        const,
+        cos,
+        equal,
+        erf,
+        exp,
+        floor,
+        log,
+        maximum,
+        minimum,
+        not_equal,
+        power,
+        round_to_even,
+        rsqrt,
+        select,
+        sigmoid,
+        sin,
+        sqrt,
+        tanh,
+        var,
+    )
+    from ingot.te.loops import Loop
+    from ingot.te.scheduling import Schedule, Stage, schedule
+    from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
 
 __all__ = (
     "CompiledFunction", "Dim", "Loop", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
