@@ -16,7 +16,7 @@ from shared_ir.artifact import generation
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.published import label_path
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.artifact.signature import SigningKey, TrustFolder, add_trusted
+from shared_ir.artifact.signature import SigningKey, TrustEither, TrustFolder, TrustStore, add_trusted
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.deletion import delete_model, delete_version
 from shared_ir.storage.local import FileStore
@@ -321,7 +321,8 @@ def test_a_key_that_is_trusted_from_now_on_is_looked_at_anew(fleet: Fleet) -> No
     fleet.publish("m", 2, "stable")
     service = fleet.replica(models="*@stable")
     other = SigningKey.generate()
-    fleet.publish("m", 3, "stable", by=ArtifactRepository(fleet.bucket.store, TrustFolder(fleet.trust), other))
+    own = TrustEither(TrustFolder(fleet.trust), TrustStore.of([other.public]))
+    fleet.publish("m", 3, "stable", by=ArtifactRepository(fleet.bucket.store, own, other))
     service.follower.reconcile()
     assert service.infer() == (2.0, "1")
     add_trusted(fleet.trust, other.public)

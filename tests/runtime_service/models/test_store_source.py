@@ -14,7 +14,7 @@ from runtime_service.server import RuntimeServer, store_source
 from runtime_service.settings import RuntimeSettings
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.artifact.signature import SigningKey, local_keys
+from shared_ir.artifact.signature import SigningKey, TrustEither, TrustStore, local_keys
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.store import open_store
 from tests.runtime_service.models.test_follower import Service
@@ -33,7 +33,9 @@ class Publisher:
         self.threads: list[int] = []
 
     def publish(self, weights: bytes, *labels: str, key: SigningKey | None = None) -> int:
-        repository = ArtifactRepository(self.repository.store, self.trust, key or self.key)
+        signer = key or self.key
+        own = TrustEither(self.trust, TrustStore.of([signer.public]))
+        repository = ArtifactRepository(self.repository.store, own, signer)
         artifact = toy_artifact("toy", weights, key=weights.hex().ljust(64, "0")[:64], features=(), cpu="x86-64")
         repository.put_artifact(artifact)
         return repository.publish("toy", [artifact.manifest.key], labels=labels).number
