@@ -215,7 +215,7 @@ def distinct_kernels(
         constant = tuple(v in constants for v in definition.operands)
         key = f"{definition.text}\nconstant: {constant}"
         if key not in kernels:
-            name = f"k{len(kernels)}_{_slug(definition.label)}"
+            name = f"k{len(kernels)}_{linker_name(definition.label)}"
             elements[key] = tuple([] for _ in constant)
             kernels[key] = kernel_of(name, key, definition, constant, elements[key])
         for arrays, value in zip(elements[key], definition.operands, strict=True):
@@ -225,7 +225,7 @@ def distinct_kernels(
     return tuple(kernels.values()), tuple(order[key] for key in keys)
 
 
-def _slug(label: str) -> str:
+def linker_name(label: str) -> str:
     """A linker-safe name of at most 40 characters."""
     letters = "".join(c if c.isalnum() else "_" for c in label.lower())
     return letters[:40].strip("_")

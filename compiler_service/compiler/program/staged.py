@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
-from compiler_service.compiler.program.kernels import Kernel, kernel_of
+from compiler_service.compiler.program.kernels import Kernel, kernel_of, linker_name
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.staging.memory import placed_in_memory
@@ -49,7 +49,7 @@ def staged_variant(
         key = f"{number}: {print_tensors(definition.output)}"
         constant = (False,) * len(operands)
         staged.append(
-            StagedKernel(kernel_of(f"k{number}_{_slug(kernel.stage.name)}", key, definition, constant), schedule)
+            StagedKernel(kernel_of(f"k{number}_{linker_name(kernel.stage.name)}", key, definition, constant), schedule)
         )
     outputs = tuple(values[o] for o in program.outputs)
     graph = Graph(name, inputs, outputs, tuple(nodes))
@@ -82,7 +82,3 @@ def _group(name: str, operands: tuple[Value, ...], result: Value) -> Node:
 
 def _value(tensor: Tensor) -> Value:
     return Value(tensor.name, TensorType(tensor.dtype, tensor.shape))
-
-
-def _slug(name: str) -> str:
-    return "".join(c if c.isalnum() else "_" for c in name.lower())
