@@ -13,6 +13,7 @@ from compiler_service.compiler.pipeline import CodeSettings, describe, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
 from compiler_service.compiler.progress import Log, silent
 from compiler_service.compiler.schedule.default import ChosenSchedule
+from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.artifact.value import CompiledArtifact
@@ -21,12 +22,13 @@ from shared_ir.machine.target import Target
 
 def compile_staged(
     program: StagedProgram,
+    lowered: Sequence[LoweredKernel],
     arguments: Sequence[Tensor],
     name: str,
     target: Target,
     options: CompileOptions | None = None,
 ) -> CompiledArtifact:
-    """Compile ``program``, whose arguments are in this order, for ``target``, in this process.
+    """Compile ``program``, whose nests were ``lowered`` and whose arguments are in this order, for ``target``, in this process.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
@@ -34,7 +36,7 @@ def compile_staged(
     options, log = options or CompileOptions(), Log.from_environment(silent)
     require_llvm(target)
     with log.stage("kernels"):
-        variant, staged = staged_variant(program, arguments, name, target)
+        variant, staged = staged_variant(program, lowered, arguments, name)
     ways = [(each.kernel, (_by_hand(each),)) for each in staged]
     code = generate([variant], range(len(staged)), ways, CodeSettings(name, target, options, workers=0), log)
     with log.stage("link"):

@@ -4,5 +4,6 @@ from shared_ir.extras import needing
 
 with needing("compiler", "ingot.ir"):
     from ingot.ir.loops import LoopFunction
+    from ingot.ir.programs import LoopCall, LoopProgram
 
-__all__ = ("LoopFunction",)
+__all__ = ("LoopCall", "LoopFunction", "LoopProgram")

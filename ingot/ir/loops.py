@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from compiler_service.compiler.loop_ir.interpret import run
-from compiler_service.compiler.loop_ir.ir import Function, stored_buffers
+from compiler_service.compiler.loop_ir.ir import Buffer, Function, stored_buffers
 from compiler_service.compiler.loop_ir.parse import parse_function
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.loop_ir.verify import verify
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Var
-from shared_ir.expr.dim import evaluate
+from shared_ir.expr.dim import dim_symbols, evaluate
 
 Array = np.ndarray[Any, Any]
 
@@ -24,6 +24,10 @@ class LoopFunction:
     """A loop program: ``str()`` prints it, :meth:`parse` reads it back, :meth:`interpret` runs it."""
 
     function: Function
+
+    @property
+    def name(self) -> str:
+        return self.function.name
 
     def __str__(self) -> str:
         return print_function(self.function)
@@ -60,17 +64,31 @@ class LoopFunction:
                 expected=", ".join(b.name for b in inputs),
                 received=f"{len(arrays)} arrays",
             )
-        extents: dict[str, int] = {}
-        for buffer, array in zip(inputs, arrays, strict=True):
-            for dim, extent in zip(buffer.shape, array.shape, strict=False):
-                if isinstance(dim, Var):
-                    extents.setdefault(dim.name, extent)
         given = dict(zip(inputs, arrays, strict=True))
+        extents = extents_of(given.items())
         memory = [
-            np.zeros([evaluate(d, extents) for d in b.shape], b.dtype.numpy)
-            if b in stored
-            else np.ascontiguousarray(given[b])
-            for b in self.function.buffers
+            memory_of(b, extents) if b in stored else np.ascontiguousarray(given[b]) for b in self.function.buffers
         ]
         run(self.function, memory, extents)
         return tuple(array for buffer, array in zip(self.function.buffers, memory, strict=True) if buffer in stored)
+
+
+def extents_of(given: Iterable[tuple[Buffer, Array]]) -> dict[str, int]:
+    """Symbols by name, as far as extents of ``given`` arrays say what they are: those of which an extent is a multiple, and more."""
+    found: dict[str, int] = {}
+    for buffer, array in given:
+        for dim, extent in zip(buffer.shape, array.shape, strict=False):
+            names = tuple(dim_symbols((dim,)))
+            if len(names) != 1 or names[0] in found:
+                continue
+            start, after = (evaluate(dim, {names[0]: value}) for value in (0, 1))
+            value = (extent - start) // (after - start) if after != start else -1
+            if value >= 0 and evaluate(dim, {names[0]: value}) == extent:
+                found[names[0]] = value
+    return found
+
+
+def memory_of(buffer: Buffer, extents: Mapping[str, int]) -> Array:
+    """Memory for ``buffer`` that nothing was stored to: NaN, or a number that gives itself away."""
+    shape = [evaluate(d, extents) for d in buffer.shape]
+    return np.full(shape, np.nan if buffer.dtype.is_float else 85, buffer.dtype.numpy)

@@ -8,46 +8,58 @@
 
 from __future__ import annotations
 
+import itertools
+import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from compiler_service.compiler.by_hand import compile_staged
-from compiler_service.compiler.schedule.lower import lower as lower_kernel
-from compiler_service.compiler.schedule.staging.memory import placed_in_memory
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from ingot.artifact import Artifact, chosen_target
 from ingot.ir.loops import LoopFunction
+from ingot.ir.programs import LoopCall, LoopProgram
 from ingot.model import load
 from ingot.te.scheduling import Schedule
 from ingot.te.tensors import is_placeholder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import dim_symbols
 
 
-def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main") -> LoopFunction:
-    """The loop program of a schedule with one stage at the root: see :class:`ingot.ir.LoopFunction`.
+def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main") -> LoopProgram:
+    """The loops of a schedule: a function for each nest, in the order in which a call runs them. See :class:`ingot.ir.LoopProgram`.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, several are at the root, or ``args`` lack a tensor that is read.
+        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read.
     """
     arguments = _arguments(schedule, args)
-    kernels = schedule.program.kernels()
-    if len(kernels) != 1:
-        names = ", ".join(k.stage.name for k in kernels)
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "schedule: several stages are at the root, each of which is a loop program of its own",
-            expected="one stage at the root; compute_at and compute_inline move others inside of it",
-            received=names,
-        )
-    (kernel,) = kernels
-    machine = chosen_target(target)
-    values = [schedule.program.values[a] for a in arguments]
-    symbols = sorted(dim_symbols(d for t in (*values, kernel.output) for d in t.shape))
-    schedule_of = placed_in_memory(kernel, machine)
-    return LoopFunction(lower_kernel(name, kernel.output, values, symbols, schedule_of, machine))
+    names = _Names()
+    values = tuple(names.of(schedule.program.values[a].name) for a in arguments)
+    functions: dict[str, LoopFunction] = {}
+    calls = []
+    for lowered in schedule.lowered(chosen_target(target)):
+        kernel = lowered.kernel
+        buffers = tuple(names.of(t.name) for t in (*kernel.arguments, kernel.output))
+        functions[buffers[-1]] = LoopFunction(replace(lowered.function, name=buffers[-1]))
+        calls.append(LoopCall(buffers[-1], buffers))
+    results = tuple(map(names.of, schedule.program.outputs))
+    return LoopProgram(name, values, results, tuple(calls), functions)
+
+
+class _Names:
+    """Names of values as identifiers, each its own."""
+
+    def __init__(self) -> None:
+        self._of: dict[str, str] = {}
+
+    def of(self, name: str) -> str:
+        if name not in self._of:
+            wanted = re.sub(r"\W", "_", name)
+            wanted = f"_{wanted}" if wanted[:1].isdigit() else wanted
+            others = itertools.chain((wanted,), (f"{wanted}_{number}" for number in itertools.count(1)))
+            self._of[name] = next(other for other in others if other not in self._of.values())
+        return self._of[name]
 
 
 class CompiledFunction:
@@ -105,7 +117,8 @@ def build(
         IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, or the schedule does not fit.
     """
     arguments = _arguments(schedule, args)
-    artifact = Artifact.of(compile_staged(schedule.program, arguments, name, chosen_target(target)))
+    machine = chosen_target(target)
+    artifact = Artifact.of(compile_staged(schedule.program, schedule.lowered(machine), arguments, name, machine))
     names = tuple(schedule.program.values[a].name for a in arguments)
     return CompiledFunction(artifact, names, schedule.program.outputs, threads)
 

@@ -27,13 +27,13 @@ from compiler_service.compiler.schedule.language.steps import (
 )
 from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.schedule.staging import rewriting
-from compiler_service.compiler.schedule.staging.checking import check_loops
-from compiler_service.compiler.schedule.staging.memory import placed_in_memory
+from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lowerings
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from ingot.te.loops import Loop, LoopLike, misfit, refuse
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
 
 
 class Schedule:
@@ -43,6 +43,7 @@ class Schedule:
         if not outputs:
             raise misfit("a schedule of nothing", "at least one tensor that is computed", "none")
         self._program = StagedProgram.of(outputs)
+        self._lowerings = Lowerings()
         given = [t.name for t in outputs if self._program.values[t].name not in self._program.stages]
         if given:
             raise misfit("a schedule of tensors that are given", "tensors that are computed", ", ".join(given))
@@ -114,11 +115,12 @@ class Schedule:
         Raises:
             IngotError: INVALID_ARGUMENT, one does not.
         """
-        for kernel in program.kernels():
-            for stage in apply_schedule(kernel.output, kernel.schedule).stages.values():
-                check_loops(stage)
-            placed_in_memory(kernel, host_target())
+        self._lowerings.of(program, host_target())
         self._program = program
+
+    def lowered(self, target: Target) -> tuple[LoweredKernel, ...]:
+        """The nests in the order in which they run; what did not change since it was last asked for is not lowered again."""
+        return self._lowerings.of(self._program, target)
 
     def __str__(self) -> str:
         """The steps of every kernel."""

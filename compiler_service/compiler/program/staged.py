@@ -9,14 +9,13 @@ from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memor
 from compiler_service.compiler.program.kernels import Kernel, kernel_of, linker_name
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.schedule.staging.memory import placed_in_memory
+from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.schedule.staging.program import ProgramKernel, StagedProgram
 from compiler_service.compiler.tensor_expr.assumptions import requirements
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, canonical, flops_of
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
-from shared_ir.machine.target import Target
 from shared_ir.types import TensorType
 
 _STAGES_OP = "ingot.Stages"
@@ -32,24 +31,26 @@ class StagedKernel:
 
 
 def staged_variant(
-    program: StagedProgram, arguments: Sequence[Tensor], name: str, target: Target
+    program: StagedProgram, lowered: Sequence[LoweredKernel], arguments: Sequence[Tensor], name: str
 ) -> tuple[Variant, tuple[StagedKernel, ...]]:
-    """The graph of ``program``, called with ``arguments`` in this order, and its kernels in the order in which they run."""
-    kernels = program.kernels()
+    """The graph of ``program``, called with ``arguments`` in this order, and its kernels, which were ``lowered``, in the order in
+    which they run."""
     values = {program.values[a].name: _value(program.values[a]) for a in arguments}
     inputs = tuple(values.values())
     nodes, definitions, staged = [], [], []
-    for number, kernel in enumerate(kernels):
+    for number, own in enumerate(lowered):
+        kernel = own.kernel
         operands = tuple(values[a.name] for a in kernel.arguments)
         result = values[kernel.stage.name] = _value(kernel.stage.value)
         nodes.append(_group(kernel.stage.name, operands, result))
         definition = _definition(kernel, operands, result)
         definitions.append(definition)
-        schedule = placed_in_memory(kernel, target)
         key = f"{number}: {print_tensors(definition.output)}"
         constant = (False,) * len(operands)
         staged.append(
-            StagedKernel(kernel_of(f"k{number}_{linker_name(kernel.stage.name)}", key, definition, constant), schedule)
+            StagedKernel(
+                kernel_of(f"k{number}_{linker_name(kernel.stage.name)}", key, definition, constant), own.schedule
+            )
         )
     outputs = tuple(values[o] for o in program.outputs)
     graph = Graph(name, inputs, outputs, tuple(nodes))

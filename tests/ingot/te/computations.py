@@ -4,19 +4,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.loop_ir import passes
-from compiler_service.compiler.loop_ir.interpret import run
-from compiler_service.compiler.schedule.lower import lower
-from compiler_service.compiler.schedule.staging.memory import placed_in_memory
-from ingot import te
+from ingot import ir, te
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import dim_symbols, evaluate
+from shared_ir.expr.dim import evaluate
 
 Array = np.ndarray[Any, Any]
 
@@ -138,14 +134,9 @@ def refused(draw: random.Random, schedule: te.Schedule) -> IngotError | None:
 
 def interpreted(schedule: te.Schedule, arrays: Mapping[te.Tensor, Array], extents: Mapping[str, int]) -> Array:
     """What the loops of ``schedule`` compute; every access is checked, and memory begins as NaN."""
-    program, target = schedule.program, host_target()
-    known = {program.values[tensor].name: array for tensor, array in arrays.items()}
-    for kernel in program.kernels():
-        symbols = sorted(dim_symbols(d for t in (*kernel.arguments, kernel.output) for d in t.shape))
-        nest = lower("f", kernel.output, kernel.arguments, symbols, placed_in_memory(kernel, target), target)
-        shape = [evaluate(d, extents) for d in kernel.output.shape]
-        result = np.full(shape, np.nan, kernel.output.dtype.numpy)
-        operands = [known[a.name] for a in kernel.arguments]
-        run(passes.run(nest, verifies=True), [*operands, result], {s: extents[s] for s in symbols})
-        known[kernel.stage.name] = result
-    return known[program.outputs[0]]
+    program = te.lower(schedule, tuple(arrays))
+    again = ir.LoopProgram.parse(str(program))
+    assert str(again) == str(program)
+    flat = {n: ir.LoopFunction(passes.run(f.function, verifies=True)) for n, f in program.functions.items()}
+    found = replace(program, functions=flat).interpret(*arrays.values(), symbols=extents)[0]
+    return found.reshape([evaluate(d, extents) for d in schedule.outputs[0].shape])

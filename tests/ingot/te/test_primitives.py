@@ -74,7 +74,7 @@ def test_a_stage_inside_of_another_keeps_what_is_read() -> None:
     s[DOUBLED].compute_at(OUT, "i", scope="scratch")
     assert "scratch doubled: float32[1, 32]" in loops(s)
     s[DOUBLED].compute_inline()
-    assert "doubled" not in loops(s).partition("\n")[2]
+    assert list(te.lower(s, [X]).functions) == ["out"]
     s[DOUBLED].compute_root()
     assert [kernel.stage.name for kernel in s.program.kernels()] == ["doubled", "out"]
 
@@ -151,10 +151,10 @@ def test_loops_are_read_back_and_run() -> None:
     s = te.schedule(SUMMED)
     s[SUMMED].split("k", 8)
     made = te.lower(s, [X])
-    again = ir.LoopFunction.parse(str(made))
+    again = ir.LoopProgram.parse(str(made))
     assert str(again) == str(made)
     again.verify()
     x = np.random.default_rng(0).random((8, 32), dtype=np.float32)
     np.testing.assert_allclose(again.interpret(x)[0], x.sum(1), rtol=1e-6)
-    with pytest.raises(IngotError, match="reads 1 buffers"):
+    with pytest.raises(IngotError, match="takes 1 arguments"):
         again.interpret()

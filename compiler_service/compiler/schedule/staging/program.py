@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Self, TypeAlias
 
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import misfit
@@ -16,6 +16,10 @@ from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, In
 from compiler_service.compiler.tensor_expr.kernel.group import known_element
 from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Placeholder, Tensor, loads, topological
 from shared_ir.expr import Expr, transform
+from shared_ir.expr.dim import dim_symbols
+
+Nest: TypeAlias = tuple[ProgramStage, ...]
+"""A stage at the root, which is the last one, and all that is computed inside of it, producers first."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +38,24 @@ class ProgramKernel:
     arguments: tuple[Tensor, ...]
     schedule: Schedule
     movable: frozenset[str] = frozenset()
+
+    @classmethod
+    def of(cls, members: Nest) -> Self:
+        root = members[-1]
+        tensors: dict[Tensor, Tensor] = {}
+        for stage in members:
+            body = redirected(stage.definition.body, tensors)
+            op = replace(stage.definition, body=body)
+            tensors[stage.value] = replace(stage.value, op=op)
+        output = tensors[root.value]
+        arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
+        movable = frozenset(s.name for s in members if isinstance(s.place, Inside) and not s.place.scope)
+        return cls(root, output, arguments, tuple(_steps(root, members)), movable)
+
+    @property
+    def symbols(self) -> tuple[str, ...]:
+        """What extents depend on, in order."""
+        return tuple(sorted(dim_symbols(d for t in (*self.arguments, self.output) for d in t.shape)))
 
 
 @dataclass(frozen=True)
@@ -87,32 +109,24 @@ class StagedProgram:
         """Names of the stages that read ``value``."""
         return tuple(n for n, s in self.stages.items() if any(ld.tensor is value for ld in loads(s.definition.body)))
 
-    def kernels(self) -> tuple[ProgramKernel, ...]:
-        """The kernels in the order in which they run; those whose results nobody reads are left out.
+    def nests(self) -> tuple[Nest, ...]:
+        """The stages of each kernel, in the order in which the kernels run; those whose results nobody reads are left out.
 
         Raises:
             IngotError: INVALID_ARGUMENT, a stage is computed inside of one kernel and read by another one.
         """
-        found = {n: self._kernel(s) for n, s in self.stages.items() if isinstance(s.place, AtRoot)}
+        found = {n: self._members(s) for n, s in self.stages.items() if isinstance(s.place, AtRoot)}
         wanted = set(self.outputs)
-        for name, kernel in reversed(found.items()):
+        for name, members in reversed(found.items()):
             if name in wanted:
-                wanted |= {a.name for a in kernel.arguments}
-        return tuple(kernel for name, kernel in found.items() if name in wanted)
+                wanted |= {ld.tensor.name for s in members for ld in loads(s.definition.body)}
+        return tuple(members for name, members in found.items() if name in wanted)
 
-    def _kernel(self, root: ProgramStage) -> ProgramKernel:
-        members = self._members(root)
-        tensors: dict[Tensor, Tensor] = {}
-        for stage in members:
-            body = redirected(stage.definition.body, tensors)
-            op = replace(stage.definition, body=body)
-            tensors[stage.value] = replace(stage.value, op=op)
-        output = tensors[root.value]
-        arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
-        movable = frozenset(s.name for s in members if isinstance(s.place, Inside) and not s.place.scope)
-        return ProgramKernel(root, output, arguments, tuple(_steps(root, members)), movable)
+    def kernels(self) -> tuple[ProgramKernel, ...]:
+        """What :meth:`nests` compute."""
+        return tuple(map(ProgramKernel.of, self.nests()))
 
-    def _members(self, root: ProgramStage) -> tuple[ProgramStage, ...]:
+    def _members(self, root: ProgramStage) -> Nest:
         """``root`` and the stages that are computed inside of it, producers first."""
         by_value = {s.value: s for s in self.stages.values()}
         found: dict[str, ProgramStage] = {}
