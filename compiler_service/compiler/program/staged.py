@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
+from compiler_service.compiler.program.implied import ImpliedSymbols
 from compiler_service.compiler.program.kernels import Kernel, kernel_of, linker_name
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.schedule.language.schedule import Schedule
@@ -15,6 +16,7 @@ from compiler_service.compiler.tensor_expr.assumptions import requirements
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, canonical, flops_of
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
+from shared_ir.expr.dim import Dim, bind
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
 from shared_ir.types import TensorType
 
@@ -35,15 +37,18 @@ def staged_variant(
 ) -> tuple[Variant, tuple[StagedKernel, ...]]:
     """The graph of ``program``, called with ``arguments`` in this order, and its kernels, which were ``lowered``, in the order in
     which they run."""
-    values = {program.values[a].name: _value(program.values[a]) for a in arguments}
+    given = [program.values[a] for a in arguments]
+    needed = (d for own in lowered for t in (*own.kernel.arguments, own.kernel.output) for d in t.shape)
+    implied = ImpliedSymbols.of([(t.name, t.shape) for t in given], needed)
+    values = {t.name: _value(t, implied.argument(number, t.shape)) for number, t in enumerate(given)}
     inputs = tuple(values.values())
     nodes, definitions, staged = [], [], []
     for number, own in enumerate(lowered):
         kernel = own.kernel
         operands = tuple(values[a.name] for a in kernel.arguments)
-        result = values[kernel.stage.name] = _value(kernel.stage.value)
+        result = values[kernel.stage.name] = _value(kernel.stage.value, implied.shape(kernel.stage.value.shape))
         nodes.append(_group(kernel.stage.name, operands, result))
-        definition = _definition(kernel, operands, result)
+        definition = _definition(kernel, operands, result, implied)
         definitions.append(definition)
         key = f"{number}: {print_tensors(definition.output)}"
         constant = (False,) * len(operands)
@@ -60,7 +65,9 @@ def staged_variant(
     return variant, tuple(staged)
 
 
-def _definition(kernel: ProgramKernel, operands: tuple[Value, ...], result: Value) -> KernelDefinition:
+def _definition(
+    kernel: ProgramKernel, operands: tuple[Value, ...], result: Value, implied: ImpliedSymbols
+) -> KernelDefinition:
     output, arguments, parameters = canonical(kernel.output, kernel.arguments)
     name = kernel.stage.name
     return KernelDefinition(
@@ -68,11 +75,11 @@ def _definition(kernel: ProgramKernel, operands: tuple[Value, ...], result: Valu
         arguments,
         operands,
         result,
-        parameters,
+        implied.shape(parameters),
         (name,),
         name,
-        flops_of(kernel.output),
-        requirements([kernel.output], fused=True),
+        bind(flops_of(kernel.output), implied.values),
+        (*implied.assumptions, *map(implied.assumed, requirements([kernel.output], fused=True))),
     )
 
 
@@ -81,5 +88,5 @@ def _group(name: str, operands: tuple[Value, ...], result: Value) -> Node:
     return Node(GROUP_OP, operands, (result,), {"body": body, "nodes": (name,)}, name)
 
 
-def _value(tensor: Tensor) -> Value:
-    return Value(tensor.name, TensorType(tensor.dtype, tensor.shape))
+def _value(tensor: Tensor, shape: tuple[Dim, ...]) -> Value:
+    return Value(tensor.name, TensorType(tensor.dtype, shape))

@@ -80,3 +80,17 @@ def test_operators() -> None:
     assert "softmax" in dir(te.nn)
     with pytest.raises(AttributeError, match="softmix"):
         te.nn.softmix  # noqa: B018
+
+
+def test_a_symbol_follows_from_the_extents_that_show_it() -> None:
+    a = te.placeholder((2 * N + 1,), name="a")
+    pairs = te.compute((N,), lambda i: a[2 * i] + a[2 * i + 2], name="pairs")
+    function = te.build(te.schedule(pairs), [a])
+    given = np.arange(11, dtype=np.float32)
+    np.testing.assert_array_equal(function(given), given[0:10:2] + given[2::2])
+    with pytest.raises(IngotError, match="must be") as caught:
+        function(np.ones(10, np.float32))
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    square = te.placeholder((N * N,), name="square")
+    with pytest.raises(IngotError, match="no argument shows what n is"):
+        te.build(te.schedule(te.compute((N,), lambda i: square[i], name="row")), [square])
