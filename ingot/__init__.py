@@ -14,9 +14,21 @@ from shared_ir.errors import IngotError
 if TYPE_CHECKING:
     from ingot.client import Client
     from ingot.endpoint import Endpoint
+    from ingot.functions import Function, Module, load_module
     from runtime_service.loading.model import Model
 
-__all__ = ["Artifact", "Client", "Endpoint", "IngotError", "Model", "compile", "load"]
+__all__ = [
+    "Artifact",
+    "Client",
+    "Endpoint",
+    "Function",
+    "IngotError",
+    "Model",
+    "Module",
+    "compile",
+    "load",
+    "load_module",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -26,6 +38,10 @@ def __getattr__(name: str) -> Any:
             from ingot.client import Client as found
         case "Endpoint":
             from ingot.endpoint import Endpoint as found  # type: ignore[assignment]
+        case "Function" | "Module" | "load_module":
+            import ingot.functions
+
+            return getattr(ingot.functions, name)
         case "Model":
             from runtime_service.loading.model import Model as found  # type: ignore[assignment]
         case _:

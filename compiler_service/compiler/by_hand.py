@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
+from typing import Literal, Self
 
+from compiler_service.compiler.codegen.emit.kernel import emit_kernel
 from compiler_service.compiler.codegen.toolchain.link import link_library
+from compiler_service.compiler.codegen.toolchain.machine import assembly
 from compiler_service.compiler.codegen.toolchain.support import require_llvm
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import CodeSettings, describe, generate
+from compiler_service.compiler.pipeline import CodeSettings, build_kernel, describe, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
+from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.progress import Log, silent
 from compiler_service.compiler.schedule.default import ChosenSchedule
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
@@ -20,31 +25,58 @@ from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.machine.target import Target
 
 
-def compile_staged(
-    program: StagedProgram,
-    lowered: Sequence[LoweredKernel],
-    arguments: Sequence[Tensor],
-    name: str,
-    target: Target,
-    options: CompileOptions | None = None,
-) -> CompiledArtifact:
-    """Compile ``program``, whose nests were ``lowered`` and whose arguments are in this order, for ``target``, in this process.
+@dataclass(frozen=True)
+class StagedFunction:
+    """What one call computes: the kernels of a staged program for a machine."""
 
-    Raises:
-        IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
-    """
-    options, log = options or CompileOptions(), Log.from_environment(silent)
-    require_llvm(target)
-    with log.stage("kernels"):
-        variant, staged = staged_variant(program, lowered, arguments, name)
-    ways = [(each.kernel, (_by_hand(each),)) for each in staged]
-    code = generate([variant], range(len(staged)), ways, CodeSettings(name, target, options, workers=0), log)
-    with log.stage("link"):
-        library = link_library(code.objects, target)
-    definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in staged)
-    manifest = describe(name, ModelSource.of(definitions.encode()), target, options, b"")
-    facts = {"kernels": len(staged), "stages": dict(log.seconds)}
-    return CompiledArtifact(manifest, code.plan, library, code.weights, facts, {})
+    name: str
+    target: Target
+    variant: Variant
+    kernels: tuple[StagedKernel, ...]
+
+    @classmethod
+    def of(
+        cls,
+        program: StagedProgram,
+        lowered: Sequence[LoweredKernel],
+        arguments: Sequence[Tensor],
+        name: str,
+        target: Target,
+    ) -> Self:
+        """``program``, whose nests were ``lowered`` for ``target``, called with ``arguments`` in this order.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, a symbol follows from no argument.
+        """
+        return cls(name, target, *staged_variant(program, lowered, arguments, name))
+
+    def compiled(self, options: CompileOptions | None = None) -> CompiledArtifact:
+        """Its code, made in this process.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
+        """
+        options, log = options or CompileOptions(), Log.from_environment(silent)
+        name, target = self.name, self.target
+        require_llvm(target)
+        ways = [(each.kernel, (_by_hand(each),)) for each in self.kernels]
+        settings = CodeSettings(name, target, options, workers=0)
+        code = generate([self.variant], range(len(ways)), ways, settings, log)
+        with log.stage("link"):
+            library = link_library(code.objects, target)
+        definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in self.kernels)
+        manifest = describe(name, ModelSource.of(definitions.encode()), target, options, b"")
+        facts = {"kernels": len(ways), "stages": dict(log.seconds)}
+        return CompiledArtifact(manifest, code.plan, library, code.weights, facts, {})
+
+    def text(self, form: Literal["llvm", "asm"]) -> str:
+        """The kernels as LLVM IR or as assembly, one after the other."""
+        log, found = Log.from_environment(silent), []
+        for each in self.kernels:
+            built = build_kernel(each.kernel, self.target, (_by_hand(each),), log)
+            text = emit_kernel(built.function, self.target, each.kernel.name)
+            found.append(text if form == "llvm" else assembly(text, self.target))
+        return "\n".join(found)
 
 
 def _by_hand(staged: StagedKernel) -> Callable[[], ChosenSchedule | None]:

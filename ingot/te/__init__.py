@@ -16,8 +16,9 @@
 from shared_ir.extras import needing
 
 with needing("compiler", "ingot.te"):
+    from ingot.functions import Function, Module
     from ingot.te import nn
-    from ingot.te.building import CompiledFunction, build, lower
+    from ingot.te.building import build, lower
     from ingot.te.expressions import (
         Dim,
         absolute,
@@ -50,7 +51,7 @@ with needing("compiler", "ingot.te"):
     from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
 
 __all__ = (
-    "CompiledFunction", "Dim", "Loop", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
+    "Dim", "Function", "Loop", "Module", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
     "const", "cos", "equal", "erf", "exp", "floor", "log", "lower", "max", "maximum", "min", "minimum", "nn", "not_equal",
     "placeholder", "power", "reduce", "round_to_even", "rsqrt", "schedule", "select", "sigmoid", "sin", "sqrt", "sum", "tanh", "text",
     "var",

@@ -10,21 +10,21 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import overload
 
-import numpy as np
-
-from compiler_service.compiler.by_hand import compile_staged
+from compiler_service.compiler.by_hand import StagedFunction
+from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.tensor_expr.tensor import Tensor
-from ingot.artifact import Artifact, chosen_target
+from ingot.artifact import chosen_target
+from ingot.functions import Form, Function, Module
 from ingot.ir.loops import LoopFunction
 from ingot.ir.programs import LoopCall, LoopProgram
-from ingot.model import load
 from ingot.te.scheduling import Schedule
 from ingot.te.tensors import is_placeholder
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
 
 
 def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main") -> LoopProgram:
@@ -33,15 +33,19 @@ def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name
     Raises:
         IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read.
     """
-    arguments = _arguments(schedule, args)
+    return _program(schedule, schedule.lowered(chosen_target(target)), _arguments(schedule, args), name)
+
+
+def _program(
+    schedule: Schedule, lowered: Sequence[LoweredKernel], arguments: Sequence[Tensor], name: str
+) -> LoopProgram:
     names = _Names()
     values = tuple(names.of(schedule.program.values[a].name) for a in arguments)
     functions: dict[str, LoopFunction] = {}
     calls = []
-    for lowered in schedule.lowered(chosen_target(target)):
-        kernel = lowered.kernel
-        buffers = tuple(names.of(t.name) for t in (*kernel.arguments, kernel.output))
-        functions[buffers[-1]] = LoopFunction(replace(lowered.function, name=buffers[-1]))
+    for own in lowered:
+        buffers = tuple(names.of(t.name) for t in (*own.kernel.arguments, own.kernel.output))
+        functions[buffers[-1]] = LoopFunction(replace(own.function, name=buffers[-1]))
         calls.append(LoopCall(buffers[-1], buffers))
     results = tuple(map(names.of, schedule.program.outputs))
     return LoopProgram(name, values, results, tuple(calls), functions)
@@ -62,65 +66,56 @@ class _Names:
         return self._of[name]
 
 
-class CompiledFunction:
-    """Compiled code, called with one array for each argument; from any number of threads.
-
-    Attributes:
-        artifact: what can be saved, and loaded as a model: :meth:`ingot.Artifact.save`, :func:`ingot.load`.
-    """
-
-    def __init__(self, artifact: Artifact, arguments: tuple[str, ...], outputs: tuple[str, ...], threads: int) -> None:
-        self.artifact = artifact
-        self._arguments, self._outputs = arguments, outputs
-        self._model = load(artifact, threads=threads)
-
-    def __call__(self, *arrays: Any) -> Any:
-        """The results for ``arrays``: numpy arrays, or whatever gives its memory by the buffer protocol or DLPack.
-
-        Returns an array, or a tuple of arrays where the schedule has several outputs.
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, an array is missing, or of another element type, rank or extent; or an extent for which
-                the function would read outside of a tensor.
-        """
-        if len(arrays) != len(self._arguments):
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the function takes {len(self._arguments)} arguments",
-                expected=", ".join(self._arguments),
-                received=f"{len(arrays)} arrays",
-            )
-        found = self._model.run(dict(zip(self._arguments, map(_array, arrays), strict=True)))
-        results = tuple(found[name] for name in self._outputs)
-        return results if len(results) > 1 else results[0]
-
-
-def _array(given: Any) -> np.ndarray[Any, Any]:
-    if isinstance(given, np.ndarray):
-        return given
-    return np.from_dlpack(given) if hasattr(given, "__dlpack__") else np.asarray(given)
-
-
+@overload
 def build(
-    schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main", threads: int = 1
-) -> CompiledFunction:
-    """Compile a schedule for this machine.
+    schedule: Schedule, args: Sequence[Tensor], target: str = ..., name: str = ..., threads: int = ...
+) -> Function: ...
+@overload
+def build(
+    schedule: Mapping[str, tuple[Schedule, Sequence[Tensor]]], *, target: str = ..., threads: int = ...
+) -> Module: ...
+def build(
+    schedule: Schedule | Mapping[str, tuple[Schedule, Sequence[Tensor]]],
+    args: Sequence[Tensor] = (),
+    target: str = "host",
+    name: str = "main",
+    threads: int = 1,
+) -> Function | Module:
+    """Compile a schedule, or several: ``te.build({"add": (s, [A, B]), "mul": (t, [A, B])})["add"]``.
 
     Args:
+        schedule: one, or pairs of a schedule and its ``args`` by the names of the functions.
         args: the placeholders that it reads, in the order in which the function takes them; tensors that it computes may stand
             among them, as in other languages of this kind, and are results.
-        target: as :func:`ingot.compile` takes it; one that this machine can run.
-        name: of the artifact.
+        target: as :func:`ingot.compile` takes it. A function for another machine can be saved and looked at, not called.
+        name: of the function, an identifier.
         threads: that share the tasks of parallel loops.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, or the schedule does not fit.
+        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, no argument shows what a symbol is, a name is no identifier,
+            or the schedule does not fit.
     """
-    arguments = _arguments(schedule, args)
+    if isinstance(schedule, Schedule):
+        return _function(schedule, args, chosen_target(target), name, threads)
     machine = chosen_target(target)
-    artifact = Artifact.of(compile_staged(schedule.program, schedule.lowered(machine), arguments, name, machine))
-    names = tuple(schedule.program.values[a].name for a in arguments)
-    return CompiledFunction(artifact, names, schedule.program.outputs, threads)
+    return Module({key: _function(s, own, machine, key, threads) for key, (s, own) in schedule.items()})
+
+
+def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, threads: int) -> Function:
+    if not name.isidentifier():
+        expected = "a name such as 'add'"
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, "the name of a function is no identifier", expected=expected, received=name
+        )
+    arguments = _arguments(schedule, args)
+    lowered = schedule.lowered(target)
+    staged = StagedFunction.of(schedule.program, lowered, arguments, name, target)
+    loops = _program(schedule, lowered, arguments, name)
+
+    def inspection(form: Form) -> str:
+        return str(loops) if form == "loops" else staged.text(form)
+
+    return Function(staged.compiled(), threads, inspection)
 
 
 def _arguments(schedule: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -28,9 +28,15 @@ class AotExecutor:
         self._handle = handle
         self._calls = ShapeCache(self._prepare)
 
-    def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
+    def run(
+        self,
+        inputs: Sequence[Array],
+        objects: Objects | None = None,
+        stop: Stop | None = None,
+        into: Sequence[Array] | None = None,
+    ) -> list[Array]:
         call = self._calls.of(inputs)
-        outputs = call.allocate()
+        outputs = call.allocate() if into is None else call.fitting(into, self._signature.outputs)
         point(call.input_rows, inputs)
         point(call.output_rows, outputs)
         try:

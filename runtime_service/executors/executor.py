@@ -34,12 +34,19 @@ class LaunchProfile:
 class Executor(Protocol):
     """Runs one inference at a time."""
 
-    def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
+    def run(
+        self,
+        inputs: Sequence[Array],
+        objects: Objects | None = None,
+        stop: Stop | None = None,
+        into: Sequence[Array] | None = None,
+    ) -> list[Array]:
         """``inputs`` in the order of the plan, of the right dtype and rank, C-contiguous and aligned; what is behind the numbers
-        of strings, sequences and optionals is in ``objects``.
+        of strings, sequences and optionals is in ``objects``. ``into``: arrays of this kind that the outputs are written to.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, the extents do not fit the model; RESOURCE_EXHAUSTED; CANCELLED, by ``stop``.
+            IngotError: INVALID_ARGUMENT, the extents of inputs or of ``into`` do not fit the model; RESOURCE_EXHAUSTED; CANCELLED, by
+                ``stop``.
         """
         ...
 

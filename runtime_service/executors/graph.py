@@ -64,9 +64,15 @@ class GraphExecutor:
         self._slots = Slots.of(plan, resources)
         self._calls = ShapeCache(self._prepare)
 
-    def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
+    def run(
+        self,
+        inputs: Sequence[Array],
+        objects: Objects | None = None,
+        stop: Stop | None = None,
+        into: Sequence[Array] | None = None,
+    ) -> list[Array]:
         run_launch = partial(self._launch, stop=0 if stop is None else stop.address)
-        return self._execute(inputs, run_launch, objects, stop)
+        return self._execute(inputs, run_launch, objects, stop, into)
 
     def profile(
         self, inputs: Sequence[Array], repeat: int, objects: Objects | None = None, warm: int = 0
@@ -140,10 +146,15 @@ class GraphExecutor:
         self._handle.run_kernel(step.kernel, resolved.buffers, resolved.symbols, resolved.tasks, stop)
 
     def _execute(
-        self, inputs: Sequence[Array], run_launch: Runner, objects: Objects | None, stop: Stop | None = None
+        self,
+        inputs: Sequence[Array],
+        run_launch: Runner,
+        objects: Objects | None,
+        stop: Stop | None = None,
+        into: Sequence[Array] | None = None,
     ) -> list[Array]:
         plan, call = self._plan, self._calls.of(inputs)
-        outputs = call.shapes.allocate()
+        outputs = call.shapes.allocate() if into is None else call.shapes.fitting(into, self._signature.outputs)
         self._reserve(call.arena_size)
         bases: dict[Storage, Sequence[BufferMemory]] = {
             Storage.INPUT: [_block(a) for a in inputs],

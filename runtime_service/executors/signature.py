@@ -152,6 +152,23 @@ class CallShapes:
         except (MemoryError, ValueError) as error:
             raise _no_memory(error, ", ".join(str(s) for s in self.output_shapes)) from error
 
+    def fitting(self, arrays: Sequence[Array], specs: Sequence[TensorSpec]) -> list[Array | None]:
+        """``arrays`` as a place for the outputs.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, one has other extents than its output, or only the run knows those.
+        """
+        for array, spec, shape in zip(arrays, specs, self.output_shapes, strict=True):
+            if array.shape != shape:
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    f"the array for output {spec.name!r} does not fit it",
+                    tensor=spec.name,
+                    expected="none, since only the run knows its extents" if shape is None else str(list(shape)),
+                    received=str(list(array.shape)),
+                )
+        return list(arrays)
+
     @property
     def _outputs(self) -> Iterator[tuple[tuple[int, ...] | None, np.dtype[Any]]]:
         return zip(self.output_shapes, self.output_dtypes, strict=True)

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from array import array
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,7 +19,7 @@ A, B = te.placeholder((N,), name="A"), te.placeholder((N,), name="B")
 C = te.compute((N,), lambda i: A[i] + B[i], name="C")
 
 
-def vector_add() -> te.CompiledFunction:
+def vector_add() -> te.Function:
     s = te.schedule(C)
     outer, inner = s[C].split("i", 64)
     s[C].vectorize(inner, 16).parallel(outer)
@@ -94,3 +97,103 @@ def test_a_symbol_follows_from_the_extents_that_show_it() -> None:
     square = te.placeholder((N * N,), name="square")
     with pytest.raises(IngotError, match="no argument shows what n is"):
         te.build(te.schedule(te.compute((N,), lambda i: square[i], name="row")), [square])
+
+
+def test_whatever_gives_its_memory() -> None:
+    class Exported:
+        """Memory that only DLPack gives."""
+
+        def __init__(self, array: np.ndarray) -> None:
+            self._array = array
+
+        def __dlpack__(self, **options: Any) -> object:
+            return self._array.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self._array.__dlpack_device__()
+
+    add, ones = vector_add(), np.ones(4, np.float32)
+    np.testing.assert_array_equal(add(Exported(ones), array("f", [1, 2, 3, 4])), [2, 3, 4, 5])
+    result = array("f", [0, 0, 0, 0])
+    assert add(ones, ones, out=result) is result
+    assert list(result) == [2, 2, 2, 2]
+
+
+def test_results_are_written_where_the_caller_says() -> None:
+    add, ones = vector_add(), np.ones(4, np.float32)
+    result = np.zeros(4, np.float32)
+    assert add(ones, ones, out=result) is result
+    np.testing.assert_array_equal(result, [2, 2, 2, 2])
+    both = np.arange(8, dtype=np.float32)
+    assert add(both[:4], ones, out=both[4:]).base is both
+    np.testing.assert_array_equal(both, [0, 1, 2, 3, 1, 2, 3, 4])
+
+
+ONES = np.ones(8, np.float32)
+LOCKED = np.ones(4, np.float32)
+LOCKED.setflags(write=False)
+REFUSED: dict[str, tuple[tuple[Any, ...], Any]] = {
+    "takes contiguous arrays": ((ONES[::2], ONES[:4]), None),
+    "cannot read A": (([1.0, 2.0], ONES[:2]), None),
+    "writes to C what A lies in": ((ONES[:4], np.ones(4, np.float32)), ONES[2:6]),
+    "writes to C; expected memory that may": ((ONES[:4], ONES[:4]), LOCKED),
+    "output 'C' does not fit": ((ONES[:4], ONES[:4]), np.ones(5, np.float32)),
+    "another element type in C": ((ONES[:4], ONES[:4]), np.ones(4)),
+    "has 1 results": ((ONES[:4], ONES[:4]), (LOCKED, LOCKED)),
+    "another element type in B": ((ONES, ONES.astype(">f4")), None),
+}
+
+
+@pytest.mark.parametrize("sentence", REFUSED)
+def test_what_cannot_be_called_is_said(sentence: str) -> None:
+    arguments, out = REFUSED[sentence]
+    with pytest.raises(IngotError, match=sentence) as caught:
+        vector_add()(*arguments, out=out)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    np.testing.assert_array_equal(ONES, np.ones(8))
+
+
+def test_several_functions_of_one_module(tmp_path: Path) -> None:
+    product = te.compute((N,), lambda i: A[i] * B[i], name="D")
+    module = te.build({"add": (te.schedule(C), [A, B]), "mul": (te.schedule(product), [B, A])})
+    assert list(module) == ["add", "mul"]
+    assert repr(module["mul"]) == "<function mul(B: float32[n], A: float32[n]) -> (D: float32[n])>"
+    a, b = np.arange(6, dtype=np.float32).reshape(2, 3)
+    module.save(tmp_path / "both", home=tmp_path / "home")
+    loaded = ingot.load_module(tmp_path / "both", home=tmp_path / "home")
+    for functions in (module, loaded):
+        np.testing.assert_array_equal(functions["add"](a, b), a + b)
+        np.testing.assert_array_equal(functions["mul"](b, a), a * b)
+        with pytest.raises(IngotError, match="no such function") as caught:
+            functions["sub"]
+        assert caught.value.code is ErrorCode.NOT_FOUND
+    with pytest.raises(IngotError, match="code alone is saved"):
+        loaded["add"].inspect("loops")
+    with pytest.raises(IngotError, match="is no identifier"):
+        te.build({"3": (te.schedule(C), [A, B])})
+
+
+def test_every_stage_can_be_looked_at() -> None:
+    module = te.build({"add": (te.schedule(C), [A, B])})
+    assert module.inspect("loops") == str(te.lower(te.schedule(C), [A, B], name="add"))
+    assert "define" in module["add"].inspect("llvm")
+    assert "ret" in module["add"].inspect("asm")
+    with pytest.raises(IngotError, match="no such form"):
+        module["add"].inspect("wasm")  # type: ignore[arg-type]
+
+
+def test_a_function_for_another_machine_is_saved_and_not_called(tmp_path: Path) -> None:
+    function = te.build(te.schedule(C), [A, B], target="aws/graviton3")
+    assert function.save(tmp_path / "add", home=tmp_path / "home")
+    with pytest.raises(IngotError) as caught:
+        function(ONES, ONES)
+    assert caught.value.code is ErrorCode.ARTIFACT_INCOMPATIBLE
+
+
+def test_from_any_number_of_threads() -> None:
+    add = vector_add()
+    with ThreadPoolExecutor(4) as pool:
+        found = list(
+            pool.map(lambda size: add(np.full(size, 1, np.float32), np.full(size, size, np.float32)), range(64))
+        )
+    assert [x.size and x[0] for x in found] == [0, *range(2, 65)]

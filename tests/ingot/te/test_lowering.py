@@ -31,7 +31,7 @@ def test_each_nest_is_a_function() -> None:
 BROKEN = {
     "no program, line 1": ("program main(x)", "main(x)"),
     "is read before anything": ("    doubled(x, doubled)\n", ""),
-    "is filled already": ("(doubled, pairs)", "(doubled, x)"),
+    "is filled already": ("(x, doubled)", "(x, x)"),
     "there is no such function": ("    pairs(", "    pears("),
     "has 2 buffers": ("(doubled, pairs)", "(doubled)"),
     "nothing is stored": ("-> (pairs)", "-> (peas)"),
