@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Form = Literal["loops", "llvm", "asm"]
+_overlap = np.may_share_memory
+"""Whether arrays overlap; exact where both are contiguous."""
 Inspection = Callable[[Form], str]
 """The text of a form of a function."""
 
@@ -54,6 +56,7 @@ class Function:
         self._inputs, self._outputs = artifact.plan.inputs, artifact.plan.outputs
         self._dtypes = tuple(storage_dtype(spec.dtype) for spec in self._inputs)
         self._count, self._is_single = len(self._inputs), len(self._outputs) == 1
+        self._result_dtype = storage_dtype(self._outputs[0].dtype)
 
     @property
     def arguments(self) -> tuple[TensorSpec, ...]:
@@ -78,11 +81,13 @@ class Function:
                 ``out`` cannot be written to or overlaps another array; extents for which the function would read outside of a
                 tensor. ARTIFACT_INCOMPATIBLE: the function was built for another machine.
         """
-        if out is not None or len(arrays) != self._count:
+        if len(arrays) != self._count:
             return self._called(arrays, out)
         for array, dtype in zip(arrays, self._dtypes):  # noqa: B905 - as many as there are; checking takes time
             if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.carray:
-                return self._called(arrays, None)
+                return self._called(arrays, out)
+        if out is not None:
+            return self._written(arrays, out)
         found = self._run(arrays)
         return found[0] if self._is_single else tuple(found)
 
@@ -120,6 +125,17 @@ class Function:
     @cached_property
     def _run(self) -> Callable[..., list[Array]]:
         return self._model.run_in_order
+
+    def _written(self, arrays: Sequence[Array], out: Any) -> Any:
+        """The call of ``arrays`` that are as they should be."""
+        if self._is_single and type(out) is np.ndarray and out.dtype == self._result_dtype and out.flags.carray:
+            for array in arrays:
+                if _overlap(out, array):
+                    break
+            else:
+                self._run(arrays, (out,))
+                return out
+        return self._called(arrays, out)
 
     def _called(self, given: Sequence[Any], out: Any) -> Any:
         """The call of arrays of any kind, one after the other, with what is wrong of them."""
@@ -168,7 +184,7 @@ class Function:
     def _require_apart(self, arrays: Sequence[Array], into: Sequence[Array]) -> None:
         named = [*zip(self._outputs, into, strict=True), *zip(self._inputs, arrays, strict=True)]
         for (spec, array), (other, memory) in itertools.combinations(named, 2):
-            if spec in self._outputs and np.may_share_memory(array, memory):  # exact, since both are contiguous
+            if spec in self._outputs and _overlap(array, memory):
                 self._misfit(
                     f"writes to {spec.name} what {other.name} lies in",
                     "an array in out that overlaps no other one",

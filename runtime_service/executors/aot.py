@@ -25,6 +25,7 @@ class AotExecutor:
     def __init__(self, signature: CallSignature, handle: Handle, resources: Resources) -> None:
         self._signature = signature
         self._resources = resources
+        self._gives_back = bool(resources.kept_bytes)
         self._handle = handle
         self._calls = ShapeCache(self._prepare)
 
@@ -44,7 +45,7 @@ class AotExecutor:
             for index in call.owned:
                 outputs[index] = self._owned(call, index)
         finally:
-            if self._resources.kept_bytes:
+            if self._gives_back:
                 self._handle.give_back()
         return outputs  # type: ignore[return-value]  # none is missing now
 

@@ -219,7 +219,7 @@ class Handle:
         self._options = _COptions(
             ctypes.sizeof(_COptions), weights_address or None, weights_size, resources.threads, None, *limits
         )
-        self._pointer: int | None = None
+        self._pointer: ctypes.c_void_p | None = None  # ctypes passes on objects of its own in half the time
         self._is_open = True
         self._wake()
         library.retain()
@@ -230,7 +230,14 @@ class Handle:
         self._give_back = getattr(dll, "ingot_give_back", None)
         self._time_kernel = getattr(dll, "ingot_time_kernel", None)
 
-    def run(self, inputs: int, input_count: int, outputs: int, output_count: int, stop: int = 0) -> None:
+    def run(
+        self,
+        inputs: ctypes.c_void_p,
+        input_count: ctypes.c_int32,
+        outputs: ctypes.c_void_p,
+        output_count: ctypes.c_int32,
+        stop: int = 0,
+    ) -> None:
         """Run the model on arrays of ``ingot_tensor`` at these addresses, which ctypes passes on in less time than the arrays.
 
         Args:
@@ -304,15 +311,15 @@ class Handle:
             self._is_open = False
             self._library.release()
 
-    def _wake(self) -> int:
+    def _wake(self) -> ctypes.c_void_p:
         if not self._is_open:
             raise IngotError(ErrorCode.UNAVAILABLE, "the model is closed", remedy="Load it again.")
         dll, pointer = self._library.functions, ctypes.c_void_p()
         status = dll.ingot_create(ctypes.byref(self._options), ctypes.byref(pointer))
         if status or pointer.value is None:
             raise _typed(status, dll.ingot_last_error(None))
-        self._pointer = pointer.value
-        return pointer.value
+        self._pointer = pointer
+        return pointer
 
     def _error(self, status: int) -> IngotError:
         return _typed(status, self._library.functions.ingot_last_error(self._pointer))

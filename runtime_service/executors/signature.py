@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from runtime_service.arrays import Array, address_of
+from runtime_service.arrays import Array, address_of, pointer_of
 from runtime_service.executors.library import CTensor, Handle, tensors
 from runtime_service.executors.resources import Resources
 from shared_ir.arrays import storage_dtype
@@ -112,9 +112,10 @@ class CallShapes:
     owned: tuple[int, ...] = ()
 
     @cached_property
-    def arguments(self) -> tuple[int, int, int, int]:
+    def arguments(self) -> tuple[ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32]:
         """Address and number of the rows of ``inputs`` and ``outputs``, which this keeps alive."""
-        return ctypes.addressof(self.inputs), len(self.inputs), ctypes.addressof(self.outputs), len(self.outputs)
+        inputs, outputs = (ctypes.c_void_p(ctypes.addressof(rows)) for rows in (self.inputs, self.outputs))
+        return inputs, ctypes.c_int32(len(self.inputs)), outputs, ctypes.c_int32(len(self.outputs))
 
     @cached_property
     def input_rows(self) -> tuple[CTensor, ...]:
@@ -235,7 +236,7 @@ def point(rows: Sequence[CTensor], arrays: Sequence[Array | None]) -> None:
     ``rows`` and ``arrays`` are of one length; to have ``zip`` check it costs as much as an array.
     """
     for row, array in zip(rows, arrays):  # noqa: B905
-        row.data = None if array is None else address_of(array)
+        row.data = None if array is None else pointer_of(array)
 
 
 def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], resources: Resources) -> Array:
