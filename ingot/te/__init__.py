@@ -16,6 +16,7 @@
 from shared_ir.extras import needing
 
 with needing("compiler", "ingot.te"):
+    from compiler_service.compiler.schedule.staging.instructions import INSTRUCTIONS, Instruction
     from ingot.functions import Function, Module
     from ingot.te import nn
     from ingot.te.building import build, lower
@@ -51,8 +52,48 @@ with needing("compiler", "ingot.te"):
     from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
 
 __all__ = (
-    "Dim", "Function", "Loop", "Module", "Schedule", "Stage", "Tensor", "absolute", "all_of", "any_of", "build", "cast", "ceil", "compute",
-    "const", "cos", "equal", "erf", "exp", "floor", "log", "lower", "max", "maximum", "min", "minimum", "nn", "not_equal",
-    "placeholder", "power", "reduce", "round_to_even", "rsqrt", "schedule", "select", "sigmoid", "sin", "sqrt", "sum", "tanh", "text",
+    "INSTRUCTIONS",
+    "Dim",
+    "Function",
+    "Instruction",
+    "Loop",
+    "Module",
+    "Schedule",
+    "Stage",
+    "Tensor",
+    "absolute",
+    "all_of",
+    "any_of",
+    "build",
+    "cast",
+    "ceil",
+    "compute",
+    "const",
+    "cos",
+    "equal",
+    "erf",
+    "exp",
+    "floor",
+    "log",
+    "lower",
+    "max",
+    "maximum",
+    "min",
+    "minimum",
+    "nn",
+    "not_equal",
+    "placeholder",
+    "power",
+    "reduce",
+    "round_to_even",
+    "rsqrt",
+    "schedule",
+    "select",
+    "sigmoid",
+    "sin",
+    "sqrt",
+    "sum",
+    "tanh",
+    "text",
     "var",
 )  # fmt: skip

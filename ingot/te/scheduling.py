@@ -11,28 +11,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import NoReturn, Self
+from typing import Self
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.schedule.language.apply import apply_schedule
-from compiler_service.compiler.schedule.language.state import KernelStage, StageLoop
-from compiler_service.compiler.schedule.language.steps import (
-    FuseLoops,
-    Guard,
-    PlainStep,
-    Reorder,
-    Split,
-    Unroll,
-    Vectorize,
-)
 from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.schedule.staging import rewriting
+from compiler_service.compiler.schedule.staging.instructions import check_instructions, tensorize
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lowerings
 from compiler_service.compiler.schedule.staging.program import StagedProgram
-from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place, ProgramStage
+from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place
 from compiler_service.compiler.tensor_expr.tensor import Tensor
-from ingot.te.loops import Loop, LoopLike, misfit, refuse
-from shared_ir.errors import ErrorCode, IngotError
+from ingot.te.loops import LoopLike, misfit, refuse
+from ingot.te.nest import LoopNest
 from shared_ir.machine.target import Target
 
 
@@ -89,9 +79,7 @@ class Schedule:
         Raises:
             IngotError: INVALID_ARGUMENT, one of them does not read it.
         """
-        several = readers if isinstance(readers, Sequence) and not isinstance(readers, str) else (readers,)
-        source = self._value(which)
-        return self._rewrite(rewriting.cache_read(self._program, source, [self._name(r) for r in several]))
+        return self._rewrite(rewriting.cache_read(self._program, self._value(which), self._names(readers)))
 
     def rfactor(self, which: Tensor | Stage | str, axis: str, factor: int, *, outer: bool = False) -> Stage:
         """Reduce in two steps; returns the new stage, ``T.rf``, which has an axis more, ``k_inner`` (``outer``: ``k_outer``).
@@ -109,6 +97,43 @@ class Schedule:
             raise misfit("rfactor by less than 2", "a factor of at least 2", str(factor))
         return self._rewrite(rewriting.rfactor(self._program, self._name(which), axis, factor, outer=outer))
 
+    def pack(
+        self,
+        which: Tensor | Stage | str,
+        readers: Sequence[Tensor | Stage | str] | Tensor | Stage | str,
+        axis: int,
+        tile: int,
+    ) -> Stage:
+        """Let ``readers`` read a tensor through a copy in tiles of ``axis``, so that what one tile holds lies together; returns the
+        new stage, ``A.packed``. The last tile is filled up with zeros.
+
+        before: ``T[i, j] = f(A[k, j])``
+        after:  ``A.packed[o, k, r] = A[k, o * F + r]; T[i, j] = f(A.packed[j // F, k, j % F])``   (axis 1, tile F)
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, one of them does not read it, it has no such axis, a tile is smaller than 2.
+        """
+        return self._rewrite(rewriting.pack(self._program, self._value(which), self._names(readers), axis, tile))
+
+    def tensorize(self, which: Tensor | Stage | str, axis: str, instruction: str) -> tuple[Stage, Stage]:
+        """Sum the products of a stage along ``axis`` by an instruction of the target; returns the stages of its operands.
+
+        :data:`INSTRUCTIONS` has the rows, each with what it computes. That the stage computes the same is proven from its definition:
+        it must be the sum that the row states, over the whole of ``axis``, whose extent is a number. The operands are put into the
+        words of the instruction by stages of their own; the last word is filled up with zeros. A target without the instruction is
+        refused by :func:`te.lower` and :func:`te.build`.
+
+        before: ``T[i, j] = sum over k < n of int32(A[i, k]) * int32(W[k, j])``
+        after:  ``A.words[i, w] = bytes 4 * w .. 4 * w + 3 of A[i]; W.words[w, j] = ...;
+        T[i, j] = sum over w < ceil(n / 4) of dot4(A.words[i, w], W.words[w, j])``
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, there is no such row, the stage is not proven to be what it computes, or its loops are scheduled.
+        """
+        program, (data, weight) = tensorize(self._program, self._name(which), axis, instruction)
+        self.commit(program)
+        return Stage(self, data), Stage(self, weight)
+
     def commit(self, program: StagedProgram) -> None:
         """Go on with ``program``, if every step of it fits.
 
@@ -119,8 +144,15 @@ class Schedule:
         self._program = program
 
     def lowered(self, target: Target) -> tuple[LoweredKernel, ...]:
-        """The nests in the order in which they run; what did not change since it was last asked for is not lowered again."""
-        return self._lowerings.of(self._program, target)
+        """The nests in the order in which they run; what did not change since it was last asked for is not lowered again.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, a stage is summed by an instruction that ``target`` does not have.
+        """
+        kernels = self._lowerings.of(self._program, target)
+        for kernel in kernels:
+            check_instructions(kernel, target)
+        return kernels
 
     def __str__(self) -> str:
         """The steps of every kernel."""
@@ -130,6 +162,10 @@ class Schedule:
         program, name = made
         self.commit(program)
         return Stage(self, name)
+
+    def _names(self, which: Sequence[Tensor | Stage | str] | Tensor | Stage | str) -> list[str]:
+        several = which if isinstance(which, Sequence) and not isinstance(which, str) else (which,)
+        return [self._name(each) for each in several]
 
     def _name(self, which: Tensor | Stage | str) -> str:
         return which if isinstance(which, str) else self._value(which).name
@@ -148,159 +184,12 @@ class Schedule:
         return given[name]
 
 
-class Stage:
+class Stage(LoopNest):
     """A tensor that is computed, and its loops. Each primitive returns the stage, so that they can be said one after the other."""
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
         self.name = name
-
-    # -- what there is
-
-    @property
-    def loops(self) -> tuple[Loop, ...]:
-        """The loops, outermost first."""
-        return tuple(Loop(self.name, entry.name) for entry in self._state.loops)
-
-    def __getitem__(self, name: str) -> Loop:
-        """The loop of this name.
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, there is none.
-        """
-        return Loop(self.name, self._loop(name).name)
-
-    # -- loops
-
-    def split(self, loop: LoopLike, factor: int | None = None, *, nparts: int | None = None) -> tuple[Loop, Loop]:
-        """Cut a loop in tiles of ``factor`` turns, or in at most ``nparts`` tiles; returns the outer and the inner loop.
-
-        What is left over where the factor does not divide runs in tails of its own.
-
-        before: ``for i in n``
-        after:  ``for i.F in n by F: for i in F``
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, a factor below 2, or one at which there is a tile already.
-        """
-        entry = self._loop(loop)
-        if entry.parts:
-            refuse(f"the loop {entry.name} is fused", "a loop of one axis: split before fuse", entry.name)
-        if (factor is None) == (nparts is None):
-            refuse(
-                "split takes a factor or a number of parts", "one of factor and nparts", "both" if factor else "neither"
-            )
-        if factor is None:
-            assert nparts is not None
-            factor = self._turns_of_part(entry, nparts)
-        step = Split(self.name, entry.axis, entry.step * factor)
-        self._with_steps(step)
-        return Loop(self.name, f"{entry.axis}.{step.factor}"), Loop(self.name, entry.name)
-
-    def tile(self, rows: LoopLike, columns: LoopLike, height: int, width: int) -> tuple[Loop, Loop, Loop, Loop]:
-        """Split two loops and put both outer ones outside of both inner ones; returns all four, outermost first.
-
-        before: ``for i: for j``
-        after:  ``for i.H: for j.W: for i in H: for j in W``
-        """
-        before = self.schedule.program
-        try:
-            outer, inner = self.split(rows, height)
-            further, nearer = self.split(columns, width)
-            self.reorder(outer, further, inner, nearer)
-        except IngotError:
-            self.schedule.commit(before)
-            raise
-        return outer, further, inner, nearer
-
-    def fuse(self, outer: LoopLike, inner: LoopLike) -> Loop:
-        """Make one loop of two that stand one just inside of the other; returns it, ``i.j.fused``.
-
-        It may be parallel, unrolled and reordered; not split or vectorized.
-
-        before: ``for i in n: for j in m``
-        after:  ``for f in n * m: i = f // m; j = f % m``
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, others stand between them, one of them is reduced and one is not, a tile leaves a rest.
-        """
-        names = self._loop(outer).name, self._loop(inner).name
-        self._with_steps(FuseLoops(self.name, *names))
-        return Loop(self.name, f"{names[0]}.{names[1]}.fused")
-
-    def reorder(self, *loops: LoopLike) -> Self:
-        """Put ``loops`` in this order, outermost first, at the places that they have together; others stay where they are.
-
-        before: ``for i: for j: for k``
-        after:  ``for k: for j: for i``   (reorder("k", "i"))
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, a loop is named twice, or tiles of an axis would stand inside of smaller ones.
-        """
-        names = [self._loop(loop).name for loop in loops]
-        left = iter(names)
-        order = tuple(next(left) if entry.name in names else entry.name for entry in self._state.loops)
-        if len(set(names)) != len(names):
-            refuse(f"reorder of {self.name} names a loop twice", "each loop once", ", ".join(names))
-        return self._with_steps(Reorder(self.name, order))
-
-    def vectorize(self, loop: LoopLike, lanes: int | None = None) -> Self:
-        """Run a loop of constant length as one vector operation; with ``lanes``, the turns of a loop in vectors of so many.
-
-        On a reduced axis the lanes accumulate apart and are combined at the end.
-
-        before: ``for i in 16: T[i] = f(i)``
-        after:  ``T[0:16] = f(0:16)``
-        """
-        if lanes is not None:
-            before = self.schedule.program
-            _, loop = self.split(loop, lanes)
-            try:
-                return self._with_steps(Vectorize(self.name, self._loop(loop).name))
-            except IngotError:
-                self.schedule.commit(before)
-                raise
-        return self._with_steps(Vectorize(self.name, self._loop(loop).name))
-
-    def unroll(self, *loops: LoopLike) -> Self:
-        """Repeat the body of loops of constant length.
-
-        before: ``for i in 2: f(i)``
-        after:  ``f(0); f(1)``
-        """
-        return self._with_steps(*(Unroll(self.name, self._loop(loop).name) for loop in loops))
-
-    def guard(self, loop: LoopLike) -> Self:
-        """Run the last tile in full, and ask of each element whether it is wanted, in place of a tail."""
-        return self._with_steps(Guard(self.name, self._loop(loop).name))
-
-    def parallel(self, *loops: LoopLike) -> Self:
-        """Make the turns of ``loops``, the outermost ones of a stage at the root, tasks that threads take.
-
-        before: ``for i in n: f(i)``
-        after:  ``for task t in n: f(t)``
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, they are not the outermost loops, or are reduced, or the stage is computed inside another.
-        """
-        stage = self._stage
-        if not isinstance(stage.place, AtRoot):
-            refuse(f"{self.name} is computed inside of another stage", "a stage at the root", self.name)
-        return self._commit(replace(stage, tasks=tuple(self._loop(loop).name for loop in loops)))
-
-    def bind(self, loop: LoopLike, axis: str) -> NoReturn:
-        """Refused: a CPU has no axes of a device's threads; :meth:`parallel` gives the turns of a loop to threads.
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, always.
-        """
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            f"the loop {self._loop(loop).name} cannot be bound to {axis}: a CPU has no axes of threads",
-            expected="a target that is a device",
-            received="llvm",
-            remedy="Give the turns of the loop to threads with parallel(), or to vector lanes with vectorize().",
-        )
 
     # -- places
 
@@ -320,6 +209,21 @@ class Stage:
         if scope not in ("", "stack", "scratch"):
             refuse("there is no such memory", "stack or scratch", scope)
         return self._place(Inside(other.name, other._loop(loop).name, scope))
+
+    def storage_align(self, factor: int, offset: int = 0) -> Self:
+        """Let rows of the memory of a stage that is computed inside of another begin a multiple of ``factor`` elements, and ``offset``
+        more, apart, so that rows do not fall into one set of a cache. It lasts until the stage is placed elsewhere.
+
+        before: ``stack A: float32[h, w]``
+        after:  ``stack A: float32[h, w']`` with the least ``w' >= w`` where ``w' % factor == offset``
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the stage is at the root or in place, has no rows, or the offset is no rest of the factor.
+        """
+        stage = self._stage
+        if not isinstance(stage.place, Inside):
+            refuse(f"{self.name} has no memory inside of a nest", "a stage that compute_at has placed", self.name)
+        return self._commit(replace(stage, align=(factor, offset)))
 
     def compute_inline(self) -> Self:
         """Compute the stage where it is read, anew each time.
@@ -346,51 +250,14 @@ class Stage:
             refuse(f"{self.name} is a result, which has memory of its own", "a stage that is no result", self.name)
         if stage.tasks and not isinstance(place, AtRoot):
             refuse(f"the loops of {self.name} are tasks", "a stage without parallel loops", ", ".join(stage.tasks))
-        return self._commit(replace(stage, place=place))
+        return self._commit(replace(stage, place=place, align=None))
 
     @property
-    def _stage(self) -> ProgramStage:
-        return self.schedule.program.stage(self.name)
+    def _program(self) -> StagedProgram:
+        return self.schedule.program
 
-    @property
-    def _state(self) -> KernelStage:
-        """The stage after its own steps."""
-        stage = self._stage
-        tensor = replace(stage.value, op=stage.definition)
-        return apply_schedule(tensor, stage.steps).stage(self.name)
-
-    def _loop(self, which: LoopLike) -> StageLoop:
-        loops = self._state.loops
-        if isinstance(which, Loop) and which.stage != self.name:
-            refuse(f"the loop {which} is one of {which.stage}", f"a loop of {self.name}", str(which))
-        name = str(which)
-        found = next((entry for entry in loops if entry.name == name), None) or self._by_nickname(name)
-        if found is None:
-            refuse(f"{self.name} has no loop {name}", ", ".join(entry.name for entry in loops), name)
-        return found
-
-    def _by_nickname(self, name: str) -> StageLoop | None:
-        """``i.outer`` and ``i.inner``, of an axis with two loops."""
-        axis, _, which = name.rpartition(".")
-        own = [entry for entry in self._state.loops if entry.axis == axis]
-        return own[which == "inner"] if which in ("outer", "inner") and len(own) == 2 else None
-
-    def _turns_of_part(self, entry: StageLoop, nparts: int) -> int:
-        extent = next(a.extent for a in self._stage.definition.all_axes if a.name == entry.axis)
-        if not isinstance(extent, int) or nparts < 1:
-            refuse(
-                f"{self.name}.{entry.axis} cannot be cut in parts", "an extent that is a number", f"{extent}, {nparts}"
-            )
-        own = [other.step for other in self._state.loops if other.axis == entry.axis and other.step > entry.step]
-        return -(-min(own, default=extent) // (entry.step * nparts))
-
-    def _with_steps(self, *steps: PlainStep) -> Self:
-        stage = self._stage
-        return self._commit(replace(stage, steps=(*stage.steps, *steps)))
-
-    def _commit(self, stage: ProgramStage) -> Self:
-        self.schedule.commit(self.schedule.program.with_stage(stage))
-        return self
+    def _restore(self, program: StagedProgram) -> None:
+        self.schedule.commit(program)
 
 
 def schedule(*outputs: Tensor) -> Schedule:

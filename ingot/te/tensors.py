@@ -101,8 +101,8 @@ def _dims(shape: Shape) -> tuple[Dim, ...]:
 
 
 def _axes(body: Body, count: int, prefix: str) -> tuple[str, ...]:
-    """The names of the parameters of ``body``; for ``*i`` numbered ones."""
-    parameters = list(inspect.signature(body).parameters.values())
+    """The names of the parameters of ``body`` that have no default; for ``*i`` numbered ones."""
+    parameters = [p for p in inspect.signature(body).parameters.values() if p.default is p.empty]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return tuple(f"{prefix}{number}" for number in range(count))
     if len(parameters) != count:

@@ -29,7 +29,7 @@ class Computation:
 def drawn_computation(draw: random.Random) -> Computation:
     """One of several kinds; extents are symbols or small numbers."""
     m, n, k = (te.var(x) if draw.random() < 0.6 else draw.choice([1, 3, 8, 17, 33]) for x in "mnk")
-    kind = draw.choice([product, softmax, stencil, chain, total])
+    kind = draw.choice([product, softmax, stencil, chain, total, bytes_of])
     return kind(m, n, k)
 
 
@@ -76,11 +76,28 @@ def chain(m: te.Dim, n: te.Dim, k: te.Dim) -> Computation:
     return Computation((a,), d, lambda x: (x.T * 2 + 1) ** 2)
 
 
+def bytes_of(m: te.Dim, n: te.Dim, k: te.Dim) -> Computation:
+    """A sum of products of bytes, of as many terms as fill no whole number of words, and of as many as do."""
+    terms = k if isinstance(k, int) else 10
+    a, w = te.placeholder((m, terms), "uint8", name="A"), te.placeholder((terms, n), "int8", name="W")
+    y = te.sum((m, n), terms, lambda i, j, q: te.cast(a[i, q], "int32") * te.cast(w[q, j], "int32"), name="Y")
+    z = te.compute((m, n), lambda i, j: te.maximum(y[i, j], 0), name="Z")
+    return Computation((a, w), z, lambda x, v: np.maximum(x.astype(np.int32) @ v.astype(np.int32), 0))
+
+
 def total(m: te.Dim, n: te.Dim, k: te.Dim) -> Computation:
     a = te.placeholder((m, n, k), name="A")
     r = te.sum((n,), (m, k), lambda j, i, q: a[i, j, q], name="R")
     s = te.compute((n,), lambda j: r[j] * 0.5, name="S")
     return Computation((a,), s, lambda x: x.sum((0, 2)) * 0.5)
+
+
+def drawn_array(numbers: np.random.Generator, tensor: te.Tensor, extents: Mapping[str, int]) -> Array:
+    """Elements for an argument: floats between 0 and 1, or bytes of any value."""
+    shape = [evaluate(d, extents) for d in tensor.shape]
+    if tensor.dtype.is_float:
+        return numbers.random(shape, dtype=np.float32)
+    return numbers.integers(0, 256, shape, np.uint8).view(tensor.dtype.numpy)
 
 
 def draw_primitive(draw: random.Random, schedule: te.Schedule) -> None:
@@ -108,6 +125,10 @@ def draw_primitive(draw: random.Random, schedule: te.Schedule) -> None:
         lambda: stage.compute_root(),
         lambda: schedule.cache_write(stage),
         lambda: schedule.cache_read(draw.choice(names), other),
+        lambda: schedule.pack(draw.choice(names), other, draw.randrange(3), draw.choice([1, 2, 4, 8])),
+        lambda: stage.prefetch(draw.choice(names), loop, draw.choice([0, 1, 3])),
+        lambda: stage.storage_align(draw.choice([4, 16]), draw.choice([0, 1, 5])),
+        lambda: schedule.tensorize(stage, str(loop), "vpdpbusd"),
         lambda: schedule.rfactor(stage, str(loop).split(".")[0], draw.choice([2, 4, 5]), outer=draw.random() < 0.5),
     ]
     draw.choice(primitives)()

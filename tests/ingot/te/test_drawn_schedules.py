@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from ingot import te
-from shared_ir.expr.dim import evaluate
-from tests.ingot.te.computations import drawn_computation, drawn_schedule, interpreted
+from tests.ingot.te.computations import drawn_array, drawn_computation, drawn_schedule, interpreted
 
 SEEDS = 150
 
@@ -26,9 +25,7 @@ def test_a_drawn_schedule_computes_what_numpy_does(seed: int) -> None:
         "k": draw.choice([1, 4, 7, 18]),
     }
     numbers = np.random.default_rng(seed)
-    arrays = {
-        a: numbers.random([evaluate(d, extents) for d in a.shape], dtype=np.float32) for a in computation.arguments
-    }
+    arrays = {a: drawn_array(numbers, a, extents) for a in computation.arguments}
     found = interpreted(schedule, arrays, extents)
     np.testing.assert_allclose(found, computation.expected(*arrays.values()), rtol=1e-4, atol=1e-5)
 
@@ -42,8 +39,6 @@ def test_so_does_the_code(seed: int) -> None:
     function = te.build(drawn_schedule(draw, computation.output), computation.arguments, threads=2)
     for m, n, k in ((1, 1, 1), (5, 19, 7), (20, 40, 18)):
         extents = {"m": m, "n": n, "k": k}
-        arrays = [
-            np.random.default_rng(seed).random([evaluate(d, extents) for d in a.shape], dtype=np.float32)
-            for a in computation.arguments
-        ]
+        numbers = np.random.default_rng(seed)
+        arrays = [drawn_array(numbers, a, extents) for a in computation.arguments]
         np.testing.assert_allclose(function(*arrays), computation.expected(*arrays), rtol=1e-4, atol=1e-5)

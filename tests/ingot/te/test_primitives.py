@@ -98,6 +98,69 @@ def test_a_sum_in_two_steps() -> None:
     assert [str(loop) for loop in outer.rfactor(SUMMED, "k", 8, outer=True).loops] == ["i", "k_outer", "k_inner"]
 
 
+def test_memory_is_asked_for_ahead() -> None:
+    s = te.schedule(DOUBLED)
+    s[DOUBLED].prefetch(X, "i", 2)
+    assert "prefetch.l1 x_0[i_1 + 2, 0]" in loops(s)
+
+
+def test_rows_apart() -> None:
+    s = te.schedule(OUT)
+    s[DOUBLED].compute_at(OUT, "i").storage_align(16, 3)
+    assert "stack doubled: float32[1, 35]" in loops(s)
+    with pytest.raises(IngotError, match="rows cannot be aligned so"):
+        s[DOUBLED].storage_align(4, 4)
+    s[DOUBLED].compute_at(OUT, "i")
+    assert "stack doubled: float32[1, 32]" in loops(s)
+
+
+def test_a_copy_in_tiles() -> None:
+    s = te.schedule(SUMMED)
+    packed = s.pack(X, SUMMED, 1, 12)
+    assert [str(loop) for loop in packed.loops] == ["x_tile", "x_0", "x_place"]
+    program = te.lower(s, [X])
+    assert "x_packed_0: float32[3, 8, 12]" in str(program["summed"])
+    x = np.random.default_rng(0).random((8, 32), dtype=np.float32)
+    np.testing.assert_allclose(program.interpret(x)[0], x.sum(1), rtol=1e-6)
+
+
+BYTES, SIGNED = te.placeholder((4, 10), "uint8", name="b"), te.placeholder((10, 16), "int8", name="w")
+PRODUCT = te.sum((4, 16), 10, lambda i, j, k: te.cast(BYTES[i, k], "int32") * te.cast(SIGNED[k, j], "int32"), name="p")
+WITH_DOTS = "llvm -mtriple=x86_64-linux-gnu -mcpu=icelake-server"
+
+
+def test_a_sum_by_an_instruction() -> None:
+    s = te.schedule(PRODUCT)
+    data, weight = s.tensorize(PRODUCT, "k", "vpdpbusd")
+    assert (data.name, weight.name) == ("b.words", "w.words")
+    s[PRODUCT].reorder("i", "k", "j").vectorize("j")
+    program = te.lower(s, [BYTES, SIGNED], WITH_DOTS)
+    assert "dot4(b_words_0[i_1, k_3], w_words_1[k_3, j_4])" in str(program)
+    b = np.arange(40, dtype=np.uint8).reshape(4, 10) * 6
+    w = (np.arange(160).reshape(10, 16) - 80).astype(np.int8)
+    np.testing.assert_array_equal(program.interpret(b, w)[0], b.astype(np.int32) @ w.astype(np.int32))
+    assert "vpdpbusd" in te.build(s, [BYTES, SIGNED], WITH_DOTS).inspect("asm")
+    with pytest.raises(IngotError, match="summed by vpdpbusd, which skylake-avx512 does not have"):
+        te.lower(s, [BYTES, SIGNED], "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512")
+
+
+def test_what_no_row_computes_is_not_done_by_one() -> None:
+    for factor in (
+        lambda i, j, k: te.cast(BYTES[i, 9 - k], "int32"),
+        lambda i, j, k: te.cast(BYTES[i, k], "int32") + 1,
+    ):
+        other = te.sum((4, 16), 10, lambda i, j, k, f=factor: f(i, j, k) * te.cast(SIGNED[k, j], "int32"), name="q")
+        s = te.schedule(other)
+        before = str(s)
+        with pytest.raises(IngotError, match="is not proven to be what vpdpbusd computes along k"):
+            s.tensorize(other, "k", "vpdpbusd")
+        assert str(s) == before
+    with pytest.raises(IngotError, match="is not proven to be what sdot computes"):
+        te.schedule(PRODUCT).tensorize(PRODUCT, "k", "sdot")
+    with pytest.raises(IngotError, match="no such instruction"):
+        te.schedule(PRODUCT).tensorize(PRODUCT, "k", "amx")
+
+
 REFUSED: dict[str, Callable[[te.Schedule], object]] = {
     "no loop z": lambda s: s[OUT].split("z", 4),
     "cannot split out.j by 1": lambda s: s[OUT].split("j", 1),
@@ -111,6 +174,11 @@ REFUSED: dict[str, Callable[[te.Schedule], object]] = {
     "no such memory": lambda s: s[DOUBLED].compute_at(OUT, "i", scope="registers"),
     "do not read it": lambda s: s.cache_read(X, OUT),
     "is not reduced over j": lambda s: s.rfactor(OUT, "j", 4),
+    "no memory inside of a nest": lambda s: s[OUT].storage_align(16),
+    "at least one turn ahead": lambda s: s[OUT].prefetch(DOUBLED, "i", 0),
+    "no such argument": lambda s: s[OUT].prefetch(X, "i"),
+    "cannot be packed so": lambda s: s.pack(DOUBLED, OUT, 2, 8),
+    "pack of x for stages": lambda s: s.pack(X, OUT, 0, 8),
     "no such stage": lambda s: s["nothing"],
     "is not computed here": lambda s: s[SUMMED],
     "a CPU has no axes of threads": lambda s: s[OUT].bind("i", "blockIdx.x"),

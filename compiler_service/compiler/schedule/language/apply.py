@@ -48,6 +48,7 @@ from compiler_service.compiler.schedule.language.steps import (
     SkipPadding,
     Split,
     Stagger,
+    StorageAlign,
     Unroll,
     Vectorize,
 )
@@ -111,7 +112,7 @@ def _apply(state: ScheduleState, step: Step, placeholders: Mapping[str, Tensor])
             | Stagger()
         ):
             return state.with_stage(_with_loops(state, step))
-        case Inline() | CacheWrite() | Alias() | ComputeAt() | Recompute() | SkipPadding():
+        case Inline() | CacheWrite() | Alias() | ComputeAt() | StorageAlign() | Recompute() | SkipPadding():
             return _with_stages(state, step)
         case NestStep():
             return state  # what it does, it does when the kernel is lowered
@@ -123,7 +124,7 @@ def _apply(state: ScheduleState, step: Step, placeholders: Mapping[str, Tensor])
 
 
 def _with_stages(
-    state: ScheduleState, step: Inline | CacheWrite | Alias | ComputeAt | Recompute | SkipPadding
+    state: ScheduleState, step: Inline | CacheWrite | Alias | ComputeAt | StorageAlign | Recompute | SkipPadding
 ) -> ScheduleState:
     """``state`` with its stages at other places, or other stages."""
     match step:
@@ -135,6 +136,8 @@ def _with_stages(
             return _alias(state, state.stage(step.stage))
         case ComputeAt():
             return _compute_at(state, step)
+        case StorageAlign():
+            return _storage_align(state, step)
         case Recompute():
             return recomputed(state)
         case SkipPadding():
@@ -325,6 +328,18 @@ def _compute_at(state: ScheduleState, step: ComputeAt) -> ScheduleState:
     if order.index(stage.name) >= order.index(consumer.name):
         raise misfit(f"{stage.name} is not computed before {consumer.name}")
     return state.with_stage(replace(stage, attach=(consumer.name, step.loop), scope=BufferScope(step.scope)))
+
+
+def _storage_align(state: ScheduleState, step: StorageAlign) -> ScheduleState:
+    stage = state.stage(step.stage)
+    if stage.attach is None:
+        raise misfit(f"{stage.name} has the memory of a result, which has no gaps", "a stage inside of another")
+    if stage.tensor.rank < 2:
+        raise misfit(f"{stage.name} has no rows", "a stage of at least two axes", f"{stage.tensor.rank}")
+    if step.factor < 1 or not 0 <= step.offset < step.factor:
+        received = f"{step.factor}, {step.offset}"
+        raise misfit("rows cannot be aligned so", "a factor of at least 1, and an offset below it", received)
+    return state.with_stage(replace(stage, align=(step.factor, step.offset)))
 
 
 def _cache_write(state: ScheduleState, stage: KernelStage) -> ScheduleState:

@@ -61,6 +61,7 @@ class KernelStage:
         body: the compute body after inlining.
         attach: (consumer stage, loop) inside which it is computed; None for the output.
         alias: it lives in the output's memory.
+        align: factor and offset of the distance between its rows, see :class:`StorageAlign`.
         unread: pairs of axes; the last element of the first is not read where the second is at its last.
     """
 
@@ -71,6 +72,7 @@ class KernelStage:
     attach: tuple[str, str] | None = None
     scope: BufferScope = BufferScope.STACK
     alias: bool = False
+    align: tuple[int, int] | None = None
     unread: tuple[tuple[str, str], ...] = ()
 
     @property

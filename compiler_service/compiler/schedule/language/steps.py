@@ -129,6 +129,20 @@ class ComputeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageAlign:
+    """Let rows of the memory of ``stage``, which is computed inside of another, begin so many elements apart that the number leaves
+    ``offset`` when divided by ``factor``: the fewest that hold a row.
+
+    before: ``stack A: float32[h, w]``
+    after:  ``stack A: float32[h, w']``, where ``w' >= w`` and ``w' % factor == offset``
+    """
+
+    stage: str
+    factor: int
+    offset: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Stagger:
     """Go through the rows of a tile once, some ``rows`` in a turn: stages computed in its ``loop`` are a turn behind what they
     read, and sweep over their rows side by side (:mod:`compiler_service.compiler.schedule.lowering.stagger`)."""
@@ -249,6 +263,7 @@ PlainStep: TypeAlias = (
     | Parallel
     | Inline
     | ComputeAt
+    | StorageAlign
     | Recompute
     | Stagger
     | CacheWrite
@@ -274,6 +289,7 @@ PLAIN_STEPS: Mapping[str, type[PlainStep]] = MappingProxyType(
         "parallel": Parallel,
         "compute_inline": Inline,
         "compute_at": ComputeAt,
+        "storage_align": StorageAlign,
         "recompute": Recompute,
         "stagger": Stagger,
         "cache_write": CacheWrite,

@@ -8,6 +8,7 @@ from compiler_service.compiler.loop_ir.ir import BufferScope
 from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, ScheduleState
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges
+from compiler_service.compiler.schedule.lowering.values import memory_order
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
 from compiler_service.compiler.tensor_expr.tensor import axis_var, loads
 from shared_ir.dtype import DType
@@ -32,6 +33,8 @@ class BufferSizing:
 
     def extents(self, stage: KernelStage, ranges: Ranges) -> tuple[int, ...]:
         found = tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
+        if stage.align is not None:
+            return _aligned(found, memory_order(stage)[-1], *stage.align)
         return found if stage.scope is not BufferScope.SCRATCH else self._apart(stage, found)
 
     def dtype(self, stage: KernelStage) -> DType:
@@ -91,6 +94,12 @@ class BufferSizing:
         if high is None:
             raise fault(f"the part of stage {stage.name} to keep has no constant size: {extent}")
         return high
+
+
+def _aligned(extents: tuple[int, ...], axis: int, factor: int, offset: int) -> tuple[int, ...]:
+    """``extents`` with the fewest more elements along ``axis`` that leave ``offset`` when divided by ``factor``."""
+    more = (offset - extents[axis]) % factor
+    return tuple(extent + more if number == axis else extent for number, extent in enumerate(extents))
 
 
 def _vector_lanes(stage: KernelStage, axis: str) -> int:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, ScheduleState, misfit
+from compiler_service.compiler.tensor_expr.tensor import Load, loads
+from shared_ir.expr import walk
 
 _OF_CONSTANT_LENGTH = {LoopKind.VECTORIZED: "vectorized", LoopKind.UNROLLED: "unrolled"}
 
@@ -33,6 +35,22 @@ def check_loops(stage: KernelStage) -> None:
             inside = ", ".join(o.name for o in stage.loops[at + 1 :])
             raise misfit(f"the vector loop {loop.name} of {stage.name} has loops inside", "the innermost loop", inside)
     _check_vector_sum(stage)
+
+
+def check_prefetches(state: ScheduleState) -> None:
+    """
+    Raises:
+        IngotError: INVALID_ARGUMENT, memory is asked for in a loop that is gone or has no turns, or where only data says what is read.
+    """
+    for (name, loop), asked in state.prefetches.items():
+        stage = state.stage(name)
+        found = next((o for o in stage.loops if o.name == loop), None)
+        if found is None or found.parts or found.kind is LoopKind.VECTORIZED:
+            raise misfit(f"prefetch in {loop} of {name}, which is a vector or fused", "a loop of its own turns", loop)
+        for each in asked:
+            places = (i for ld in loads(stage.body) if ld.tensor is each.tensor for i in ld.indices)
+            if any(isinstance(part, Load) for place in places for part in walk(place)):
+                raise misfit(f"only data says what {name} reads of {each.tensor.name}", "positions that loops give")
 
 
 def _check_vector_sum(stage: KernelStage) -> None:

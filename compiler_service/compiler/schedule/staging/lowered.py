@@ -11,7 +11,7 @@ from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.steps import ComputeAt
 from compiler_service.compiler.schedule.lower import lower
-from compiler_service.compiler.schedule.staging.checking import check_loops
+from compiler_service.compiler.schedule.staging.checking import check_loops, check_prefetches
 from compiler_service.compiler.schedule.staging.program import Nest, ProgramKernel, StagedProgram
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import static
@@ -35,8 +35,10 @@ class LoweredKernel:
         Raises:
             IngotError: INVALID_ARGUMENT, the schedule does not fit, or what is kept inside of a nest has no constant size.
         """
-        for stage in apply_schedule(kernel.output, kernel.schedule).stages.values():
+        state = apply_schedule(kernel.output, kernel.schedule)
+        for stage in state.stages.values():
             check_loops(stage)
+        check_prefetches(state)
         function = _function(kernel, kernel.schedule, target)
         sizes = {
             s.buffer.name: math.prod(map(static, s.buffer.shape)) * s.buffer.dtype.itemsize

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import replace
 
 from compiler_service.compiler.schedule.language.state import misfit
-from compiler_service.compiler.schedule.staging.program import StagedProgram, redirected
+from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import ProgramStage, stage_value
 from compiler_service.compiler.tensor_expr.tensor import (
     Axis,
     Compute,
+    Load,
     Reduction,
     Tensor,
     identity_of,
+    placeholder,
 )
-from shared_ir.expr import Expr, ceil_div, lift, select, substitute
+from shared_ir.expr import Expr, ceil_div, lift, select, substitute, transform
 from shared_ir.expr.dim import as_dim
 
 
@@ -44,21 +46,67 @@ def cache_read(program: StagedProgram, source: Tensor, readers: Collection[str])
     Raises:
         IngotError: INVALID_ARGUMENT, a stage of ``readers`` does not read ``source``.
     """
+    _require_readers(program, source, readers, "cache_read")
+    axes = tuple(Axis(f"{source.name}_{number}", extent) for number, extent in enumerate(source.shape))
+    value = stage_value(program.fresh(f"{source.name}.local"), source)
+    copied = ProgramStage(value, Compute(axes, source[tuple(a.var for a in axes)]))
+    return _through(program, copied, readers, lambda load: value[load.indices] if load.tensor is source else None)
+
+
+def pack(
+    program: StagedProgram, source: Tensor, readers: Collection[str], axis: int, tile: int
+) -> tuple[StagedProgram, str]:
+    """With a copy of ``source`` in tiles of ``axis``, which ``readers`` read in its place; the name of the copy.
+
+    before: ``T[i, j] = f(A[k, j])``
+    after:  ``A.packed[o, k, r] = A[k, o * F + r]; T[i, j] = f(A.packed[j // F, k, j % F])``
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a stage of ``readers`` does not read ``source``, there is no such axis or tile.
+    """
+    _require_readers(program, source, readers, "pack")
+    if not 0 <= axis < source.rank or tile < 2:
+        expected = f"an axis below {source.rank}, and a tile of at least 2"
+        raise misfit(f"{source.name} cannot be packed so", expected, f"axis {axis}, tile {tile}")
+    length = source.shape[axis]
+    others = tuple(Axis(f"{source.name}_{n}", d) for n, d in enumerate(source.shape) if n != axis)
+    tiles, places = Axis(f"{source.name}_tile", as_dim(ceil_div(length, tile))), Axis(f"{source.name}_place", tile)
+    axes = (tiles, *others, places)
+    at = tiles.var * tile + places.var
+    indices: list[Expr] = [a.var for a in others]
+    indices.insert(axis, at)
+    element: Expr = source[tuple(indices)]
+    if not (isinstance(length, int) and length % tile == 0):
+        element = select(at < lift(length), element, lift(0, source.dtype))
+    value = placeholder(program.fresh(f"{source.name}.packed"), tuple(a.extent for a in axes), source.dtype)
+
+    def read(load: Load) -> Expr | None:
+        if load.tensor is not source:
+            return None
+        outer = (i for n, i in enumerate(load.indices) if n != axis)
+        return value[(load.indices[axis] // tile, *outer, load.indices[axis] % tile)]
+
+    return _through(program, ProgramStage(value, Compute(axes, element)), readers, read)
+
+
+def _through(
+    program: StagedProgram, copied: ProgramStage, readers: Collection[str], read: Callable[[Load], Expr | None]
+) -> tuple[StagedProgram, str]:
+    """With a new stage ahead of ``readers``, which read it by ``read``."""
+    first = next(n for n in program.stages if n in readers)
+    program = program.before(first, copied)
+    for name in readers:
+        stage = program.stage(name)
+        body = transform(stage.definition.body, lambda node: read(node) if isinstance(node, Load) else None)
+        program = program.with_stage(replace(stage, definition=replace(stage.definition, body=body)))
+    return program, copied.name
+
+
+def _require_readers(program: StagedProgram, source: Tensor, readers: Collection[str], step: str) -> None:
     reading = program.readers(source)
     unknown = [n for n in readers if n not in reading]
     if unknown or not readers:
-        raise misfit(
-            f"cache_read of {source.name} for stages that do not read it", ", ".join(reading), ", ".join(unknown)
-        )
-    axes = tuple(Axis(f"{source.name}_{number}", extent) for number, extent in enumerate(source.shape))
-    value = stage_value(program.fresh(f"{source.name}.local"), source)
-    first = next(n for n in program.stages if n in readers)
-    program = program.before(first, ProgramStage(value, Compute(axes, source[tuple(a.var for a in axes)])))
-    for name in readers:
-        stage = program.stage(name)
-        body = redirected(stage.definition.body, {source: value})
-        program = program.with_stage(replace(stage, definition=replace(stage.definition, body=body)))
-    return program, value.name
+        raise misfit(f"{step} of {source.name} for stages that do not read it", ", ".join(reading), ", ".join(unknown))
 
 
 def rfactor(program: StagedProgram, name: str, axis: str, factor: int, *, outer: bool) -> tuple[StagedProgram, str]:

@@ -43,6 +43,7 @@ class ProgramStage:
         definition: how it is computed from the values of other stages and from arguments.
         steps: of its loops, in order.
         tasks: the loops whose turns are the tasks of its nest.
+        align: factor and offset of the distance between rows of its memory, where it is computed inside of another.
     """
 
     value: Tensor
@@ -50,6 +51,7 @@ class ProgramStage:
     place: Place = AtRoot()
     steps: tuple[PlainStep, ...] = ()
     tasks: tuple[str, ...] = ()
+    align: tuple[int, int] | None = None
 
     @property
     def name(self) -> str:

@@ -124,7 +124,7 @@ def dot_stages(product: ByteProduct, data_body: Expr | None) -> DotStages:
         body = product.data.tensor[tuple(axes)] if data_body is None else data_body
         found = _in_place(body, axes[place], words_of) if place == source.rank - 1 else None
         if found is None:
-            found = _put_together(body, axes[place], source.shape[place])
+            found = words_in(body, axes[place], source.shape[place])
         words = data = _computed(source, place, axes, found)
     weights = words_of(product.weight.tensor, product.position)
     return DotStages(data, _sum(product, words, weights), arguments)
@@ -196,7 +196,7 @@ def _in_place(expr: Expr, byte: Var, words_of: Callable[[Tensor, int], Tensor]) 
     return None
 
 
-def _put_together(expr: Expr, byte: Var, extent: Dim) -> Expr:
+def words_in(expr: Expr, byte: Var, extent: Dim) -> Expr:
     """The word of ``expr``, a byte at the place ``byte`` below ``extent``, at that place among words."""
     parts = []
     for i in range(BYTES_OF_WORD):
