@@ -58,7 +58,7 @@ def expected(x: np.ndarray) -> np.ndarray:
     return found
 
 
-def microseconds(function: te.Function, x: np.ndarray) -> float:
+def microseconds(function: te.CompiledFunction, x: np.ndarray) -> float:
     """Of the fastest of a hundred calls."""
     seconds = []
     for _ in range(100):

@@ -56,7 +56,7 @@ def expected(plate: np.ndarray) -> np.ndarray:
     return plate
 
 
-def milliseconds(function: te.Function, plate: np.ndarray) -> float:
+def milliseconds(function: te.CompiledFunction, plate: np.ndarray) -> float:
     """Of the fastest of twenty calls."""
     seconds = []
     for _ in range(20):

@@ -14,17 +14,17 @@ from shared_ir.errors import IngotError
 if TYPE_CHECKING:
     from ingot.client import Client
     from ingot.endpoint import Endpoint
-    from ingot.functions import Function, Module, load_module
+    from ingot.functions import CompiledFunction, CompiledModule, load_module
     from runtime_service.loading.model import Model
 
 __all__ = [
     "Artifact",
     "Client",
+    "CompiledFunction",
+    "CompiledModule",
     "Endpoint",
-    "Function",
     "IngotError",
     "Model",
-    "Module",
     "compile",
     "load",
     "load_module",
@@ -38,7 +38,7 @@ def __getattr__(name: str) -> Any:
             from ingot.client import Client as found
         case "Endpoint":
             from ingot.endpoint import Endpoint as found  # type: ignore[assignment]
-        case "Function" | "Module" | "load_module":
+        case "CompiledFunction" | "CompiledModule" | "load_module":
             import ingot.functions
 
             return getattr(ingot.functions, name)

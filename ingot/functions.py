@@ -39,7 +39,7 @@ Inspection = Callable[[Form], str]
 """The text of a form of a function."""
 
 
-class Function:
+class CompiledFunction:
     """Compiled code, called with one array for each argument; from any number of threads.
 
     Attributes:
@@ -201,13 +201,13 @@ def _declared(spec: TensorSpec) -> str:
     return f"{spec.name}: {spec.dtype}[{dims_text(spec.shape)}]"
 
 
-class Module(Mapping[str, Function]):
+class CompiledModule(Mapping[str, CompiledFunction]):
     """Functions by name, that are saved together."""
 
-    def __init__(self, functions: Mapping[str, Function]) -> None:
+    def __init__(self, functions: Mapping[str, CompiledFunction]) -> None:
         self._functions = dict(functions)
 
-    def __getitem__(self, name: str) -> Function:
+    def __getitem__(self, name: str) -> CompiledFunction:
         """The function of this name.
 
         Raises:
@@ -233,12 +233,12 @@ class Module(Mapping[str, Function]):
             function.save(directory, home)
 
     def inspect(self, form: Form = "loops") -> str:
-        """All functions in this form, one after the other; see :meth:`Function.inspect`."""
+        """All functions in this form, one after the other; see :meth:`CompiledFunction.inspect`."""
         return "\n\n".join(function.inspect(form) for function in self._functions.values())
 
 
-def load_module(directory: str | Path, threads: int | None = None, *, home: str | Path | None = None) -> Module:
-    """The functions that :meth:`Module.save` and :meth:`Function.save` have written into ``directory``.
+def load_module(directory: str | Path, threads: int | None = None, *, home: str | Path | None = None) -> CompiledModule:
+    """The functions that :meth:`CompiledModule.save` and :meth:`CompiledFunction.save` have written into ``directory``.
 
     Args:
         threads: of one call, by default as many as there are cores.
@@ -257,7 +257,7 @@ def load_module(directory: str | Path, threads: int | None = None, *, home: str 
         trust = TrustStore.load(home_directory(home) / "trust")
         tags = sorted(d.annotations.get(REFERENCE, "") for d in read_references(place))
         if not tags:
-            expected = "what Module.save has written"
+            expected = "what CompiledModule.save has written"
             raise IngotError(ErrorCode.NOT_FOUND, "there are no functions", field=str(place), expected=expected)
         found = {tag: open_version(place, tag, trust).to_artifact() for tag in tags}
-    return Module({tag: Function(artifact, threads) for tag, artifact in found.items()})
+    return CompiledModule({tag: CompiledFunction(artifact, threads) for tag, artifact in found.items()})

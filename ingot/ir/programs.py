@@ -28,9 +28,8 @@ from ingot.ir.loops import Array, LoopFunction, extents_of, memory_of
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import lift
 
-_NAMES = r"\s*((?:[^\W\d]\w*(?:\s*,\s*[^\W\d]\w*)*)?)\s*"
-_HEADER = re.compile(rf"program\s+(\w+)\s*\({_NAMES}\)\s*->\s*\({_NAMES}\)\s*:")
-_CALL = re.compile(rf"    (\w+)\({_NAMES}\)")
+_HEADER = re.compile(r"program\s++(\w++)\s*+\(([\w\s,]*+)\)\s*+->\s*+\(([\w\s,]*+)\)\s*+:")
+_CALL = re.compile(r"    (\w++)\(([\w\s,]*+)\)")
 
 
 @dataclass(frozen=True)
@@ -95,7 +94,8 @@ class LoopProgram:
             if function.name in functions:
                 _no_program(start + 1, lines[start], "a function of a name of its own")
             functions[function.name] = function
-        made = cls(found[1], _split(found[2]), _split(found[3]), tuple(_call(*line) for line in calls), functions)
+        arguments, results = (_names(*head, names) for names in found.groups()[1:])
+        made = cls(found[1], arguments, results, tuple(_call(*line) for line in calls), functions)
         made.verify()
         return made
 
@@ -169,13 +169,19 @@ def _type(buffer: Buffer) -> tuple[object, ...]:
     return buffer.dtype, tuple(map(lift, buffer.shape))
 
 
-def _split(names: str) -> tuple[str, ...]:
-    return tuple(name.strip() for name in names.split(",") if name.strip())
+def _names(number: int, line: str, text: str) -> tuple[str, ...]:
+    """The names that stand between commas in ``text``, a part of ``line``."""
+    found = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+    if not all(name.isidentifier() for name in found):
+        _no_program(number, line, "names, with commas between them")
+    return found
 
 
 def _call(number: int, line: str) -> LoopCall:
     found = _CALL.fullmatch(line)
-    return LoopCall(found[1], _split(found[2])) if found else _no_program(number, line, "FUNCTION(BUFFERS)")
+    if found is None:
+        _no_program(number, line, "FUNCTION(BUFFERS)")
+    return LoopCall(found[1], _names(number, line, found[2]))
 
 
 def _no_program(number: int, line: str, expected: str) -> NoReturn:

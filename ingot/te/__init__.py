@@ -17,7 +17,7 @@ from shared_ir.extras import needing
 
 with needing("compiler", "ingot.te"):
     from compiler_service.compiler.schedule.staging.instructions import INSTRUCTIONS, Instruction
-    from ingot.functions import Function, Module
+    from ingot.functions import CompiledFunction, CompiledModule
     from ingot.te import nn
     from ingot.te.building import build, lower
     from ingot.te.expressions import (
@@ -50,50 +50,11 @@ with needing("compiler", "ingot.te"):
     from ingot.te.loops import Loop
     from ingot.te.scheduling import Schedule, Stage, schedule
     from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
+    from shared_ir.expr import Expr
 
 __all__ = (
-    "INSTRUCTIONS",
-    "Dim",
-    "Function",
-    "Instruction",
-    "Loop",
-    "Module",
-    "Schedule",
-    "Stage",
-    "Tensor",
-    "absolute",
-    "all_of",
-    "any_of",
-    "build",
-    "cast",
-    "ceil",
-    "compute",
-    "const",
-    "cos",
-    "equal",
-    "erf",
-    "exp",
-    "floor",
-    "log",
-    "lower",
-    "max",
-    "maximum",
-    "min",
-    "minimum",
-    "nn",
-    "not_equal",
-    "placeholder",
-    "power",
-    "reduce",
-    "round_to_even",
-    "rsqrt",
-    "schedule",
-    "select",
-    "sigmoid",
-    "sin",
-    "sqrt",
-    "sum",
-    "tanh",
-    "text",
-    "var",
+    "INSTRUCTIONS", "CompiledFunction", "CompiledModule", "Dim", "Expr", "Instruction", "Loop", "Schedule", "Stage", "Tensor", "absolute",
+    "all_of", "any_of", "build", "cast", "ceil", "compute", "const", "cos", "equal", "erf", "exp", "floor", "log", "lower", "max",
+    "maximum", "min", "minimum", "nn", "not_equal", "placeholder", "power", "reduce", "round_to_even", "rsqrt", "schedule", "select",
+    "sigmoid", "sin", "sqrt", "sum", "tanh", "text", "var",
 )  # fmt: skip

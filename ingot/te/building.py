@@ -18,7 +18,7 @@ from compiler_service.compiler.by_hand import StagedFunction
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from ingot.artifact import chosen_target
-from ingot.functions import Form, Function, Module
+from ingot.functions import CompiledFunction, CompiledModule, Form
 from ingot.ir.loops import LoopFunction
 from ingot.ir.programs import LoopCall, LoopProgram
 from ingot.te.scheduling import Schedule
@@ -69,18 +69,18 @@ class _Names:
 @overload
 def build(
     schedule: Schedule, args: Sequence[Tensor], target: str = ..., name: str = ..., threads: int = ...
-) -> Function: ...
+) -> CompiledFunction: ...
 @overload
 def build(
     schedule: Mapping[str, tuple[Schedule, Sequence[Tensor]]], *, target: str = ..., threads: int = ...
-) -> Module: ...
+) -> CompiledModule: ...
 def build(
     schedule: Schedule | Mapping[str, tuple[Schedule, Sequence[Tensor]]],
     args: Sequence[Tensor] = (),
     target: str = "host",
     name: str = "main",
     threads: int = 1,
-) -> Function | Module:
+) -> CompiledFunction | CompiledModule:
     """Compile a schedule, or several: ``te.build({"add": (s, [A, B]), "mul": (t, [A, B])})["add"]``.
 
     Args:
@@ -98,10 +98,10 @@ def build(
     if isinstance(schedule, Schedule):
         return _function(schedule, args, chosen_target(target), name, threads)
     machine = chosen_target(target)
-    return Module({key: _function(s, own, machine, key, threads) for key, (s, own) in schedule.items()})
+    return CompiledModule({key: _function(s, own, machine, key, threads) for key, (s, own) in schedule.items()})
 
 
-def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, threads: int) -> Function:
+def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, threads: int) -> CompiledFunction:
     if not name.isidentifier():
         expected = "a name such as 'add'"
         raise IngotError(
@@ -115,7 +115,7 @@ def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: 
     def inspection(form: Form) -> str:
         return str(loops) if form == "loops" else staged.text(form)
 
-    return Function(staged.compiled(), threads, inspection)
+    return CompiledFunction(staged.compiled(), threads, inspection)
 
 
 def _arguments(schedule: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:

@@ -19,7 +19,7 @@ A, B = te.placeholder((N,), name="A"), te.placeholder((N,), name="B")
 C = te.compute((N,), lambda i: A[i] + B[i], name="C")
 
 
-def vector_add() -> te.Function:
+def vector_add() -> te.CompiledFunction:
     s = te.schedule(C)
     outer, inner = s[C].split("i", 64)
     s[C].vectorize(inner, 16).parallel(outer)

@@ -5,16 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from compiler_service.compiler.schedule.algorithms.byte_dots.stages import (
-    ByteProduct,
-    DotStages,
-    Words,
-    dot_stages,
-    match_byte_product,
-)
+from compiler_service.compiler.schedule.algorithms.byte_dots.stages import DotStages, Words, dot_stages
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.replacing import replaced_by
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
+from compiler_service.compiler.tensor_expr.byte_products import ByteProduct, match_byte_product
 from compiler_service.compiler.tensor_expr.tensor import Tensor, loads
 
 
