@@ -48,13 +48,13 @@ with needing("compiler", "ingot.te"):
         var,
     )
     from ingot.te.loops import Loop
-    from ingot.te.scheduling import Schedule, Stage, schedule
+    from ingot.te.scheduling import Schedule, Stage, default_schedule, schedule
     from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
     from shared_ir.expr import Expr
 
 __all__ = (
     "INSTRUCTIONS", "CompiledFunction", "CompiledModule", "Dim", "Expr", "Instruction", "Loop", "Schedule", "Stage", "Tensor", "absolute",
-    "all_of", "any_of", "build", "cast", "ceil", "compute", "const", "cos", "equal", "erf", "exp", "floor", "log", "lower", "max",
-    "maximum", "min", "minimum", "nn", "not_equal", "placeholder", "power", "reduce", "round_to_even", "rsqrt", "schedule", "select",
-    "sigmoid", "sin", "sqrt", "sum", "tanh", "text", "var",
+    "all_of", "any_of", "build", "cast", "ceil", "compute", "const", "cos", "default_schedule", "equal", "erf", "exp", "floor", "log",
+    "lower", "max", "maximum", "min", "minimum", "nn", "not_equal", "placeholder", "power", "reduce", "round_to_even", "rsqrt",
+    "schedule", "select", "sigmoid", "sin", "sqrt", "sum", "tanh", "text", "var",
 )  # fmt: skip

@@ -16,11 +16,13 @@ from typing import Self
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.schedule.staging import rewriting
+from compiler_service.compiler.schedule.staging.chosen import chosen_program
 from compiler_service.compiler.schedule.staging.instructions import check_instructions, tensorize
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lowerings
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place
 from compiler_service.compiler.tensor_expr.tensor import Tensor
+from ingot.artifact import chosen_target
 from ingot.te.loops import LoopLike, misfit, refuse
 from ingot.te.nest import LoopNest
 from shared_ir.machine.target import Target
@@ -250,7 +252,7 @@ class Stage(LoopNest):
             refuse(f"{self.name} is a result, which has memory of its own", "a stage that is no result", self.name)
         if stage.tasks and not isinstance(place, AtRoot):
             refuse(f"the loops of {self.name} are tasks", "a stage without parallel loops", ", ".join(stage.tasks))
-        return self._commit(replace(stage, place=place, align=None))
+        return self._commit(replace(stage, place=place, align=None, in_result=False))
 
     @property
     def _program(self) -> StagedProgram:
@@ -267,3 +269,18 @@ def schedule(*outputs: Tensor) -> Schedule:
         IngotError: INVALID_ARGUMENT, one of them is given and not computed.
     """
     return Schedule(*outputs)
+
+
+def default_schedule(*outputs: Tensor, target: str = "host") -> Schedule:
+    """The schedule that the compiler's rules choose for a machine, to be printed, and to be gone on with.
+
+    It is what a model gets, but for what only a model has: constants that are laid out at compile time, and algorithms that compute
+    a tensor in another way than it is written (for products of small windows, of attention, of bytes). A nest that needs these has
+    plain rows, or the nest that :func:`schedule` begins with.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, one of the outputs is given and not computed; INVALID_TARGET.
+    """
+    found = Schedule(*outputs)
+    found.commit(chosen_program(found.program, chosen_target(target)))
+    return found

@@ -11,7 +11,14 @@ from typing import Self, TypeAlias
 
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import misfit
-from compiler_service.compiler.schedule.language.steps import ComputeAt, Inline, Parallel, PlainStep, StorageAlign
+from compiler_service.compiler.schedule.language.steps import (
+    Alias,
+    ComputeAt,
+    Inline,
+    Parallel,
+    PlainStep,
+    StorageAlign,
+)
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, ProgramStage, stage_value
 from compiler_service.compiler.tensor_expr.kernel.group import known_element
 from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Placeholder, Tensor, loads, topological
@@ -171,6 +178,8 @@ def _steps(root: ProgramStage, members: Sequence[ProgramStage]) -> Iterator[Plai
     for stage in members:
         if isinstance(stage.place, Inside):
             place = stage.place
+            if stage.in_result:
+                yield Alias(stage.name)
             yield ComputeAt(stage.name, place.consumer, place.loop, place.scope or "stack")
             if stage.align is not None:
                 yield StorageAlign(stage.name, *stage.align)

@@ -43,6 +43,7 @@ class ProgramStage:
         definition: how it is computed from the values of other stages and from arguments.
         steps: of its loops, in order.
         tasks: the loops whose turns are the tasks of its nest.
+        in_result: it is kept in the memory of the result of its nest, which reads it at its own index only (:class:`Alias`).
         align: factor and offset of the distance between rows of its memory, where it is computed inside of another.
     """
 
@@ -52,6 +53,7 @@ class ProgramStage:
     steps: tuple[PlainStep, ...] = ()
     tasks: tuple[str, ...] = ()
     align: tuple[int, int] | None = None
+    in_result: bool = False
 
     @property
     def name(self) -> str:
