@@ -54,3 +54,16 @@ def test_only_what_changed_is_lowered_again() -> None:
     after = te.lower(s, [X])
     assert after["doubled"].function.body is before["doubled"].function.body
     assert after["pairs"].function.body is not before["pairs"].function.body
+
+
+def test_a_fused_loop_ends_where_a_masked_tile_ends() -> None:
+    x = te.placeholder((4, 19), name="x")
+    doubled = te.compute((4, 19), lambda i, j: x[i, j] * 2.0, name="doubled")
+    pairs = te.compute((4, 17), lambda i, j: doubled[i, j] + doubled[i, j + 2], name="pairs")
+    s = te.schedule(pairs)
+    s[doubled].fuse("i", "j")
+    s[pairs].vectorize("j", 4)
+    s[doubled].compute_at(pairs, "j.4")
+    given = np.random.default_rng(0).random((4, 19), np.float32)
+    found = te.lower(s, [x], "llvm -mtriple=x86_64-linux-gnu -mcpu=skylake-avx512").interpret(given)[0]
+    np.testing.assert_array_equal(found, 2 * given[:, :17] + 2 * given[:, 2:])

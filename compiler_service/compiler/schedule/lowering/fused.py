@@ -8,8 +8,11 @@ from compiler_service.compiler.loop_ir.ir import For, ForKind, Let, Statement
 from compiler_service.compiler.schedule.language.state import LoopKind, StageLoop
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.pieces import Piece
+from compiler_service.compiler.schedule.lowering.ranges import Ranges
+from compiler_service.compiler.schedule.lowering.statements import guard
 from shared_ir.expr import Expr, Var, lift
 from shared_ir.expr.dim import Dim, product
+from shared_ir.expr.simplify import Simplifier
 
 Fresh = Callable[[str, Dim], Var]
 """A new variable, called after an axis, that runs over so many values."""
@@ -51,3 +54,12 @@ def fused_loop(
     assert isinstance(turn, Var)
     is_repeated = loop.kind is LoopKind.UNROLLED and isinstance(all_of, int)
     return For(turn, lift(all_of), ForKind.UNROLLED if is_repeated else ForKind.SERIAL, found)
+
+
+def within_limits(loop: StageLoop, ranges: Ranges, simplify: Simplifier, body: Statement) -> Statement:
+    """``body`` of a turn of the fused ``loop``, which is at ``ranges``, where it is inside of masked tiles, walked element by element."""
+    for part in loop.parts:
+        left = ranges[part.axis].limit
+        if part.step == 1 and left is not None:
+            body = guard(simplify(lift(0) < left), body)
+    return body

@@ -33,7 +33,7 @@ from compiler_service.compiler.schedule.language.state import (
 )
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.schedule.lowering.around import Around
-from compiler_service.compiler.schedule.lowering.fused import fused_loop
+from compiler_service.compiler.schedule.lowering.fused import fused_loop, within_limits
 from compiler_service.compiler.schedule.lowering.pieces import (
     Piece,
     halvings,
@@ -320,9 +320,8 @@ class Lowering:
             covers = [list(self._cover(stage, part, standing[part.axis].extent)) for part in loop.parts]
 
             def placed(places: Mapping[str, tuple[Piece, Expr]]) -> Statement:
-                return opened(
-                    dict(ranges) | {a: self._standing(loop, standing[a], *p, None) for a, p in places.items()}
-                )
+                at = {a: self._standing(loop, standing[a], *p, None) for a, p in places.items()}
+                return within_limits(loop, at, self._simplify, opened({**ranges, **at}))
 
             return fused_loop(loop, covers, self._fresh, placed, tasks.get(loop.name))
         here = self._read(stage, loop.axis, ranges)

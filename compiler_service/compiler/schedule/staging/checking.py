@@ -23,7 +23,7 @@ def check_loops(stage: KernelStage) -> None:
             raise misfit(
                 f"the fused loop {loop.name} of {stage.name} cannot be vectorized", "a loop of one axis", loop.name
             )
-        follows = stage.attach is not None and not stage.reduces(loop)  # as many turns as the tile of its reader asks for
+        follows = stage.attach is not None and not stage.reduces(loop)  # its turns are those that the reader asks for
         for part in () if follows else loop.advanced:
             is_tile = any(o.axis == part.axis for other in stage.loops[:at] for o in other.advanced)
             if not is_tile and not isinstance(extents[part.axis], int):
