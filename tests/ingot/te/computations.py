@@ -135,8 +135,8 @@ def draw_primitive(draw: random.Random, schedule: te.Schedule) -> None:
 
 
 def drawn_schedule(draw: random.Random, output: te.Tensor) -> te.Schedule:
-    """Up to nine primitives; those that do not fit must say so, and leave everything as it was."""
-    schedule = te.schedule(output)
+    """Up to nine primitives, at times after the rules' choice; those that do not fit must say so, and leave everything as it was."""
+    schedule = te.schedule(output) if draw.random() < 0.75 else te.default_schedule(output)
     for _ in range(draw.randint(1, 9)):
         before = str(schedule)
         said = refused(draw, schedule)
