@@ -111,24 +111,24 @@ class C99Backend(ir.LlvmBackend):
     def takes_rule(self, name: str) -> bool:
         return name in RULES
 
-    def kernel(self, function: ir.Function, target: ir.Target, symbol: str) -> ir.Source:
+    def kernel(self, function: ir.Function, target: ir.Target, symbol: str) -> ir.SourceCode:
         self.written[symbol] = CWriter(function).text(symbol)
-        return ir.Source("c", self.written[symbol])
+        return ir.SourceCode("c", self.written[symbol])
 
     @contextmanager
-    def objects(self, target: ir.Target, workers: int) -> Iterator[ir.Objects]:
+    def objects(self, target: ir.Target, workers: int) -> Iterator[ir.ObjectMaker]:
         with super().objects(target, workers) as llvm:
-            yield Objects(llvm, target)
+            yield CObjects(llvm, target)
 
 
 @dataclass(frozen=True)
-class Objects:
+class CObjects:
     """C through the C compiler, everything else as before."""
 
-    llvm: ir.Objects
+    llvm: ir.ObjectMaker
     target: ir.Target
 
-    def submit(self, name: str, source: ir.Source) -> Future[bytes]:
+    def submit(self, name: str, source: ir.SourceCode) -> Future[bytes]:
         if source.language != "c":
             return self.llvm.submit(name, source)
         done: Future[bytes] = Future()

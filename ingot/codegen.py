@@ -5,7 +5,7 @@ process. :class:`Backend` says all that it is asked for; :class:`LlvmBackend` is
 that a loop function consists of, and what their text looks like (``ingot.ir.LoopFunction``).
 """
 
-from compiler_service.compiler.backends.face import Backend, Objects, Source
+from compiler_service.compiler.backends.face import Backend, ObjectMaker, SourceCode
 from compiler_service.compiler.backends.llvm import LLVM_IR, LlvmBackend
 from compiler_service.compiler.backends.table import register_backend
 from compiler_service.compiler.codegen.toolchain.zig import compile_c
@@ -62,14 +62,14 @@ __all__ = (
     "LlvmBackend",
     "LoopFact",
     "LoopPass",
-    "Objects",
+    "ObjectMaker",
     "Prefetch",
     "Ramp",
     "Reinterpret",
     "Scalar",
     "Select",
     "Shuffle",
-    "Source",
+    "SourceCode",
     "Statement",
     "Store",
     "Target",

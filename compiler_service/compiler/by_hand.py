@@ -6,9 +6,10 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.describing import describe
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import CodeSettings, describe, generate
+from compiler_service.compiler.pipeline import CodeSettings, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
 from compiler_service.compiler.progress import Log, silent
 from compiler_service.compiler.schedule.default import ChosenSchedule

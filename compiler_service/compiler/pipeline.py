@@ -12,7 +12,7 @@ from compiler_service.compiler.backends.face import Backend
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.codegen.toolchain.zig import min_glibc
+from compiler_service.compiler.describing import describe, describe_code
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.compiler.frontend.importing.inference import Inference
 from compiler_service.compiler.frontend.load import import_model
@@ -25,7 +25,6 @@ from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, T
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext
 from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.program.accuracy import describe_algorithms
 from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
     BuiltKernel,
@@ -52,10 +51,8 @@ from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_m
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
 from compiler_service.compiler.version import compiler_version
-from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest, artifact_key
-from shared_ir.digest import sha256_hex
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import walk_graphs
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import Call, Plan, walk_steps
@@ -254,44 +251,6 @@ def build_kernel(
         return BuiltKernel(kernel, chosen.rule, chosen.schedule, function, reason, required)
     assert fault is not None
     raise fault
-
-
-def describe(name: str, source: ModelSource, target: Target, options: CompileOptions, records: bytes) -> Manifest:
-    """The manifest of what is compiled from these; it names everything that changes code."""
-    given, model_sha256, version = options.to_dict(), source.sha256(), code_version(target)
-    return Manifest(
-        name=name,
-        key=artifact_key(model_sha256, target, given, sha256_hex(records) if records else "", version),
-        abi_version=ABI_VERSION,
-        compiler_version=version,
-        triple=target.triple,
-        cpu=target.cpu,
-        features=target.features,
-        min_glibc=min_glibc(target),
-        model_sha256=model_sha256,
-        options=given,
-    )
-
-
-def code_version(target: Target) -> str:
-    """The version of the compiler, and of the code generator for ``target`` where that has one of its own."""
-    own = backend_of(target).version
-    return f"{compiler_version()}+{own}" if own else compiler_version()
-
-
-def describe_code(variants: Sequence[Variant], built: Sequence[BuiltKernel]) -> dict[str, Any]:
-    """What the report says of the kernels: how many, the ways through them, those with a plain schedule, the algorithms that cost
-    accuracy, whether any draws random numbers."""
-    return {
-        "kernels": len(built),
-        "rules": {b.kernel.name: b.rule for b in built},
-        "variants": len(variants),
-        "faults": [
-            {"kernel": b.kernel.name, "nodes": b.kernel.definition.nodes, "reason": b.fault} for b in built if b.fault
-        ],
-        "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
-        "random": any(n.op == "ingot.Uniform" for g in walk_graphs(variants[-1].module.graph) for n in g.nodes),
-    }
 
 
 def tune_model(

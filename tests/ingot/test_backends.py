@@ -13,7 +13,7 @@ from onnx import TensorProto, helper
 
 import ingot
 from examples.c99_backend import C99Backend, main, small_network
-from ingot.codegen import LlvmBackend, Source
+from ingot.codegen import LlvmBackend, SourceCode
 
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light"
 TARGET = f"c99 -mtriple={platform.machine()}-linux-gnu"
@@ -121,8 +121,8 @@ def test_names_that_are_none(kind: str) -> None:
 
 def test_a_generator_that_is_wrong_breaks_only_its_own_compilation() -> None:
     class Wrong(C99Backend):
-        def kernel(self, *_: object) -> Source:
-            return Source("c", "this is no C")
+        def kernel(self, *_: object) -> SourceCode:
+            return SourceCode("c", "this is no C")
 
     ingot.register_backend("c99", Wrong())
     with pytest.raises(ingot.IngotError) as caught:

@@ -18,7 +18,7 @@ from shared_ir.plan.program import Plan
 
 
 @dataclass(frozen=True)
-class Source:
+class SourceCode:
     """Code as text.
 
     Attributes:
@@ -29,10 +29,10 @@ class Source:
     text: str
 
 
-class Objects(Protocol):
+class ObjectMaker(Protocol):
     """Makes objects of sources for one target."""
 
-    def submit(self, name: str, source: Source) -> Future[bytes]:
+    def submit(self, name: str, source: SourceCode) -> Future[bytes]:
         """The ELF object of ``source``, to come; the future raises IngotError COMPILER_FAULT where it cannot be compiled."""
 
 
@@ -60,7 +60,7 @@ class Backend(ABC):
         return LOOP_PASSES
 
     @abstractmethod
-    def kernel(self, function: Function, target: Target, symbol: str) -> Source:
+    def kernel(self, function: Function, target: Target, symbol: str) -> SourceCode:
         """Code that exports ``symbol``, of type ``ingot_kernel_function`` (``codegen/native/module.h``): tasks from ``begin`` to below
         ``end`` of ``function``, whose buffers and symbols come as two arrays in their order.
 
@@ -71,7 +71,7 @@ class Backend(ABC):
     @abstractmethod
     def entry(
         self, plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str, *, denormals: bool
-    ) -> Source:
+    ) -> SourceCode:
         """Code that defines ``ingot_this_module`` (``codegen/native/module.h``): sizes, checks and launches of ``plan``.
 
         Args:
@@ -80,7 +80,7 @@ class Backend(ABC):
         """
 
     @abstractmethod
-    def objects(self, target: Target, workers: int) -> AbstractContextManager[Objects]:
+    def objects(self, target: Target, workers: int) -> AbstractContextManager[ObjectMaker]:
         """What compiles sources for ``target``, in up to ``workers`` processes of its own; 0: in this process."""
 
     @abstractmethod
@@ -101,6 +101,6 @@ class Backend(ABC):
     ) -> bytes:
         """The same with the weights inside: a shared library, or a static program."""
 
-    def assembly(self, source: Source, target: Target) -> str:
+    def assembly(self, source: SourceCode, target: Target) -> str:
         """What ``source`` becomes, for reading; the source itself where there is nothing nearer to the machine."""
         return source.text

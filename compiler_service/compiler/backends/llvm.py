@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from compiler_service.compiler.backends.face import Backend, Objects, Source
+from compiler_service.compiler.backends.face import Backend, ObjectMaker, SourceCode
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel
 from compiler_service.compiler.codegen.entry.module import emit_entry
 from compiler_service.compiler.codegen.toolchain.bundle import link_bundle
@@ -28,7 +28,7 @@ LLVM_IR = "ll"
 class _LlvmObjects:
     compiler: ObjectCompiler
 
-    def submit(self, name: str, source: Source) -> Future[bytes]:
+    def submit(self, name: str, source: SourceCode) -> Future[bytes]:
         return self.compiler.submit(name, source.text)
 
 
@@ -38,16 +38,16 @@ class LlvmBackend(Backend):
     def require(self, target: Target) -> None:
         require_llvm(target)
 
-    def kernel(self, function: Function, target: Target, symbol: str) -> Source:
-        return Source(LLVM_IR, emit_kernel(function, target, symbol))
+    def kernel(self, function: Function, target: Target, symbol: str) -> SourceCode:
+        return SourceCode(LLVM_IR, emit_kernel(function, target, symbol))
 
     def entry(
         self, plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str, *, denormals: bool
-    ) -> Source:
-        return Source(LLVM_IR, emit_entry(plan, target, kernel_symbols, compiler_version, denormals=denormals))
+    ) -> SourceCode:
+        return SourceCode(LLVM_IR, emit_entry(plan, target, kernel_symbols, compiler_version, denormals=denormals))
 
     @contextmanager
-    def objects(self, target: Target, workers: int) -> Iterator[Objects]:
+    def objects(self, target: Target, workers: int) -> Iterator[ObjectMaker]:
         with ObjectCompiler(target, workers) as compiler:
             yield _LlvmObjects(compiler)
 
@@ -63,5 +63,5 @@ class LlvmBackend(Backend):
     ) -> bytes:
         return link_bundle(objects, weights, target, kind)
 
-    def assembly(self, source: Source, target: Target) -> str:
+    def assembly(self, source: SourceCode, target: Target) -> str:
         return assembly(source.text, target) if source.language == LLVM_IR else source.text
