@@ -46,22 +46,26 @@ def read_result(work: Path) -> Mapping[str, Any]:
     refuse_odd_files(work)
     path = work / RESULT_FILE
     if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
-        raise _senseless("there is no answer, or one that is too long")
+        raise senseless("there is no answer, or one that is too long")
     try:
         answer = foreign_json(path.read_bytes())
-        error = _bounded({**answer["error"], "code": ErrorCode(answer["error"]["code"])}) if "error" in answer else None
+        error = bounded(answer["error"]) if "error" in answer else None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
-        raise _senseless(type(fault).__name__) from fault
+        raise senseless(type(fault).__name__) from fault
     if error is not None:
         raise error
     if not isinstance(answer, dict):
-        raise _senseless("not an object")
+        raise senseless("not an object")
     return answer
 
 
-def _bounded(data: Mapping[str, Any]) -> StageError:
-    """NOTE: the record of the job keeps it, and everyone who lists jobs gets it."""
-    found = StageError.from_dict(dict(data))
+def bounded(data: Mapping[str, Any]) -> StageError:
+    """An error that a stage wrote down, its texts cut: the record of the job keeps it, and everyone who lists jobs gets it.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is none.
+    """
+    found = StageError.from_dict({**data, "code": ErrorCode(data["code"])})
     names = (own.name for own in fields(found) if own.name != "code")
     return StageError(found.code, **{name: visible(getattr(found, name), _MOST_TEXT_BYTES) for name in names})
 
@@ -75,7 +79,7 @@ def read_compiled(directory: Path) -> CompiledArtifact:
     try:
         return read_artifact(directory)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as fault:
-        raise _senseless(f"no artifact ({type(fault).__name__})") from fault
+        raise senseless(f"no artifact ({type(fault).__name__})") from fault
 
 
 def refuse_odd_files(work: Path) -> None:
@@ -86,7 +90,7 @@ def refuse_odd_files(work: Path) -> None:
     """
     for count, (path, mode) in enumerate(_entries(work)):
         if count > _MOST_FILES or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise _senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
+            raise senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
 
 
 def killed_for_memory() -> int | None:
@@ -164,14 +168,15 @@ def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
                 path = Path(parent, name)
                 yield path, path.lstat().st_mode
     except OSError as error:
-        raise _senseless(f"{type(error).__name__} when it was read") from error
+        raise senseless(f"{type(error).__name__} when it was read") from error
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _senseless(reason: str) -> IngotError:
+def senseless(reason: str) -> IngotError:
+    """The error of a stage whose answer is none."""
     return IngotError(
         ErrorCode.COMPILER_FAULT,
         f"what the compiler left behind makes no sense: {reason}",

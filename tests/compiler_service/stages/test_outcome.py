@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from compiler_service.stages.checked import MOST_ISSUE_CHARACTERS, issues, read_check
+from compiler_service.stages.local import _warn
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import MOST_RESULT_BYTES, StageError, read_compiled, read_result
 from shared_ir.errors import ErrorCode, IngotError
@@ -142,3 +144,46 @@ def test_texts_of_errors_are_bounded(tmp_path: Path) -> None:
         read_result(tmp_path)
     assert len(json.dumps(caught.value.to_dict())) < 20_000
     caught.value.message.encode()
+
+
+REPORT: dict[str, Any] = {"opsets": {"": 17}, "operators": {"Add": 2}, "inputs": {"x": "float32[n]"}, "outputs": {}}
+ISSUE: dict[str, str] = {"code": "INVALID_MODEL", "message": "it is none", "blame": "user"}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"report": None},
+        {"report": REPORT},
+        *({"report": REPORT | {"issues": found}} for found in (7, [7], ["INVALID_MODEL"], [{}], [{"code": "NONE"}])),
+        *(
+            {"report": REPORT | {"issues": [], name: found}}
+            for name in REPORT
+            for found in (None, [], 7, {"x": 0.5}, {"x": True}, {"x": 1 << 63}, {"x": []})
+        ),
+    ],
+)
+def test_a_report_that_makes_no_sense_is_a_fault_of_the_compiler(answer: Mapping[str, Any]) -> None:
+    with pytest.raises(IngotError) as caught:
+        read_check(answer)
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_a_report_comes_through() -> None:
+    report = REPORT | {"issues": [ISSUE]}
+    assert read_check({"report": report | {"foreign": 1}}) == report
+    assert [type(issue) for issue in issues(report)] == [StageError]
+
+
+def test_of_issues_without_end_the_first_are_kept() -> None:
+    found = read_check({"report": REPORT | {"issues": [ISSUE | {"message": "m" * 100_000}] * 1000}})["issues"]
+    texts = [issue["message"] for issue in found]
+    assert texts[0].startswith("mmm")
+    assert MOST_ISSUE_CHARACTERS / 2 < sum(map(len, texts)) <= MOST_ISSUE_CHARACTERS
+
+
+@pytest.mark.parametrize("said", [7, None, "text", [7], [[]], [[[], "text"]], [["UserWarning", 7]], {"a": "b"}])
+def test_warnings_that_make_no_sense_are_dropped(said: Any, recwarn: pytest.WarningsRecorder) -> None:
+    _warn(said)
+    assert not recwarn.list
