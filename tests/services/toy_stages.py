@@ -53,7 +53,7 @@ class ToyStages:
         ]
         inputs = {"x": "float32[batch, max(a, 2), 3]"}
         report = {"issues": issues, "opsets": {"ai.onnx": 17}, "operators": {"Add": 2}, "inputs": inputs, "outputs": {}}
-        return report | model.get("report", {})
+        return report | dict(model.get("report", {}))
 
     def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
         """Nothing is shared between builds."""

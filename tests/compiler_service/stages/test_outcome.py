@@ -150,18 +150,18 @@ REPORT: dict[str, Any] = {"opsets": {"": 17}, "operators": {"Add": 2}, "inputs":
 ISSUE: dict[str, str] = {"code": "INVALID_MODEL", "message": "it is none", "blame": "user"}
 
 
+NO_ISSUES: tuple[Any, ...] = (7, [7], ["INVALID_MODEL"], [{}], [{"code": "NONE"}])
+NO_COUNTS: tuple[Any, ...] = (None, [], 7, {"x": 0.5}, {"x": True}, {"x": 1 << 63}, {"x": []})
+
+
 @pytest.mark.parametrize(
     "answer",
     [
         {},
         {"report": None},
         {"report": REPORT},
-        *({"report": REPORT | {"issues": found}} for found in (7, [7], ["INVALID_MODEL"], [{}], [{"code": "NONE"}])),
-        *(
-            {"report": REPORT | {"issues": [], name: found}}
-            for name in REPORT
-            for found in (None, [], 7, {"x": 0.5}, {"x": True}, {"x": 1 << 63}, {"x": []})
-        ),
+        *({"report": REPORT | {"issues": found}} for found in NO_ISSUES),
+        *({"report": REPORT | {"issues": [], name: found}} for name in REPORT for found in NO_COUNTS),
     ],
 )
 def test_a_report_that_makes_no_sense_is_a_fault_of_the_compiler(answer: Mapping[str, Any]) -> None:
