@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from compiler_service.boundary.private import private_places
 from compiler_service.boundary.state import LAUNCH
 from compiler_service.boundary.toolchain import importable, toolchain
 from compiler_service.stages.attend import StoppedError, attend
+from compiler_service.stages.group import adopt_orphans, end_group, kill_group
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import exceeded, how_it_died, killed_for_memory, read_result
 from shared_ir.machine.target import Target, target_from_dict
@@ -109,6 +109,7 @@ class StageRunner:
         document = dict(request) | {"limits": asdict(self.limits)}
         write_atomically(work / REQUEST_FILE, json.dumps(document).encode())
         killed = killed_for_memory()
+        adopt_orphans()
         reader, writer = os.pipe()
         write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer).to_json())
         try:
@@ -187,6 +188,6 @@ def inherited_environment() -> dict[str, str]:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the whole process group: the stage and whatever it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process.pid)
     process.wait()
+    end_group(process.pid)
