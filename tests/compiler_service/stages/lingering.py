@@ -43,7 +43,7 @@ def _write(file: Path, number: int, writer: int) -> None:
 
 def main() -> None:
     if len(sys.argv) == 2:
-        nursery._act = lambda request, work, report: leave_processes(work)
+        nursery._act = lambda request, work, progress: leave_processes(work)
         nursery.Nursery(socket.socket(fileno=int(sys.argv[1]))).serve()
     else:
         work = Path(sys.argv[1])

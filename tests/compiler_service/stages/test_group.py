@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +43,7 @@ def test_nothing_of_a_stage_goes_on_without_a_process_namespace(
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", str(ROOT))
     (tmp_path / "work").mkdir()
-    request = {"stage": "check", "source": None, "options": {}}
+    request: dict[str, Any] = {"stage": "check", "source": None, "options": {}}
     stages = StageRunner((sys.executable, LINGERING), LIMITS)
     group = stages.run(tmp_path / "work", request, lambda _: None, lambda: False)["group"]
     with pytest.raises(ProcessLookupError):
