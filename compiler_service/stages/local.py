@@ -68,7 +68,7 @@ def compile_in_child(
         (work / RECORDS).write_bytes(records)
         result = _run(work, {"stage": "compile", **order}, source, options, progress)
         _warn(result.get("warnings", ()))
-        artifact = read_compiled(work / ARTIFACT)
+        artifact = read_compiled(work / ARTIFACT, StageLimits.memory)
         assert isinstance(artifact.weights, Path)
         return replace(artifact, weights=map_file(artifact.weights)), read_own(work / RECORDS, MOST_RECORD_BYTES)
 

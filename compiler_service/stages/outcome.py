@@ -70,14 +70,14 @@ def bounded(data: Mapping[str, Any]) -> StageError:
     return StageError(found.code, **{name: visible(getattr(found, name), _MOST_TEXT_BYTES) for name in names})
 
 
-def read_compiled(directory: Path) -> CompiledArtifact:
-    """The artifact that a stage left; its weights stay in their file.
+def read_compiled(directory: Path, most: int) -> CompiledArtifact:
+    """The artifact that a stage left; its weights stay in their file, and of the rest ``most`` bytes are read at most.
 
     Raises:
         IngotError: COMPILER_FAULT where there is none that makes sense; what the parts of an artifact are refused with.
     """
     try:
-        return read_artifact(directory)
+        return read_artifact(directory, most)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as fault:
         raise senseless(f"no artifact ({type(fault).__name__})") from fault
 

@@ -267,7 +267,7 @@ class StageWorker:
             self._prepare(record, target, work, heartbeat)
             (work / RECORDS).write_bytes(records)
             self._process("build", record, target, work, heartbeat)
-            artifact = read_compiled(work / ARTIFACT)
+            artifact = read_compiled(work / ARTIFACT, self._runner.limits.memory)
             require_made_for(record, number, artifact.manifest, self._key(record, number, records))
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
