@@ -107,7 +107,7 @@ def _run(
     killed = killed_for_memory()
     status = _attend(work, lines)
     if status:
-        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, required=bool(required))
+        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, refused=False)
     try:
         return read_result(work)
     except StageError as error:

@@ -103,13 +103,14 @@ def killed_for_memory() -> int | None:
 
 
 def how_it_died(
-    status: int, seconds: float, file_size: int, killed: int | None = None, *, required: bool = True
+    status: int, seconds: float, file_size: int, killed: int | None = None, *, refused: bool = True
 ) -> IngotError:
     """The error of a process that ended with ``status`` (negative: by a signal) under these limits.
 
     Args:
         killed: :func:`killed_for_memory` from before it began.
-        required: parts of the boundary may be missing that must be there; else the status for that is one of its own.
+        refused: it was not started, as a part of the boundary is missing that must be there: its launcher said so where the process
+            itself cannot. Else the status for that is one of its own.
     """
     if status == -signal.SIGXCPU:
         return exceeded("time", f"{seconds:g} seconds")
@@ -119,7 +120,7 @@ def how_it_died(
         return UnseenError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
-    if status == REFUSED and required:
+    if status == REFUSED and refused:
         return IngotError(
             ErrorCode.UNAVAILABLE,
             "a part of the boundary around compilations is missing, and INGOT_SANDBOX requires it",

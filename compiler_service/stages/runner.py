@@ -111,7 +111,9 @@ class StageRunner:
         killed = killed_for_memory()
         adopt_orphans()
         reader, writer = os.pipe()
-        write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer).to_json())
+        refusal, refuses = os.pipe()
+        os.set_blocking(refusal, False)
+        write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer, refuses).to_json())
         try:
             process = subprocess.Popen(
                 [*LAUNCH, str(work / BOUNDARY_FILE), *self.command, str(work), str(writer)],
@@ -119,30 +121,33 @@ class StageRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(writer,),
+                pass_fds=(writer, refuses),
                 start_new_session=True,
                 env=self._environment(work),
             )
         except BaseException:
             os.close(reader)
+            os.close(refusal)
             raise
         finally:
             os.close(writer)
-        with process, os.fdopen(reader, "rb") as progress:
+            os.close(refuses)
+        with process, os.fdopen(reader, "rb") as progress, os.fdopen(refusal, "rb") as refused:
             try:
                 assert process.stdout is not None
                 lines, seconds = Lines(on_message), self.limits.seconds
                 timed_out = attend(process, progress, process.stdout, lines, should_stop, seconds)
             finally:
                 _kill(process)
+            was_refused = bool(refused.read())
         if timed_out:
             raise exceeded("time", f"{self.limits.seconds:g} seconds")
         if process.returncode:
             own = self.limits
-            raise how_it_died(process.returncode, own.seconds, own.file_size, killed, required=bool(self.required))
+            raise how_it_died(process.returncode, own.seconds, own.file_size, killed, refused=was_refused)
         return read_result(work)
 
-    def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:
+    def _policy(self, work: Path, request: Mapping[str, Any], progress: int, refusal: int) -> Policy:
         source = request.get("source") or {"model": "", "blobs": {}}
         files = [f for f in (source["model"], *source["blobs"].values(), request.get("artifact")) if f]
         return Policy(
@@ -155,6 +160,7 @@ class StageRunner:
             kept_out=private_places(),
             limits=self.limits.as_resources(),
             descriptors=(progress,),
+            refusal=refusal,
             required=self.required,
             locks=request["stage"] == PREPARE or bool(request.get("options", {}).get("bundle")),
         )

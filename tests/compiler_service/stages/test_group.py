@@ -12,7 +12,7 @@ import pytest
 
 from compiler_service.boundary.policy import Policy
 from compiler_service.boundary.toolchain import toolchain
-from compiler_service.stages import kept, runner
+from compiler_service.stages import kept
 from compiler_service.stages.kept import KeptNursery
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits, StageRunner
 
@@ -21,20 +21,6 @@ ROOT = Path(__file__).parents[3]
 LIMITS = StageLimits(memory=8 << 30, seconds=60)
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="stages run on Linux")
-
-
-@pytest.fixture
-def no_namespaces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As in a container whose profile refuses them."""
-    launcher = tmp_path / "launcher.py"
-    launcher.write_text(
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "from compiler_service.boundary import enter\n"
-        "enter.why_not_permitted = lambda: 'forbidden'\n"
-        "from compiler_service.boundary.launch import main\n"
-        "sys.exit(main(sys.argv[1:]))\n"
-    )
-    monkeypatch.setattr(runner, "LAUNCH", (sys.executable, "-I", "-S", str(launcher)))
 
 
 @pytest.mark.usefixtures("no_namespaces")
