@@ -116,3 +116,9 @@ def test_what_a_check_says_is_the_word_of_the_model(tmp_path: Path, issues: Any,
     assert last.error is not None
     assert last.error.code is code
     assert len(last.error.message) <= 4000
+
+
+def test_no_file_of_a_stage_is_larger_than_its_memory(tmp_path: Path) -> None:
+    settings = CompilerSettings(home=tmp_path, redis_url="redis://127.0.0.1:1", job_memory=3 << 30)
+    limits = make_parts(settings, ToyCompiler(), Line(), STAGE_COMMAND).runner.limits
+    assert (limits.memory, limits.file_size) == (3 << 30, 3 << 30)
