@@ -9,26 +9,19 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.artifact import Artifact, compile
 from ingot.model import load
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 
 if TYPE_CHECKING:
     from ingot.client import Client
+    from ingot.codegen import register_backend
     from ingot.endpoint import Endpoint
     from ingot.functions import CompiledFunction, CompiledModule, load_module
     from runtime_service.loading.model import Model
 
-__all__ = [
-    "Artifact",
-    "Client",
-    "CompiledFunction",
-    "CompiledModule",
-    "Endpoint",
-    "IngotError",
-    "Model",
-    "compile",
-    "load",
-    "load_module",
-]
+__all__ = (
+    "Artifact", "Client", "CompiledFunction", "CompiledModule", "Endpoint", "ErrorCode", "IngotError", "Model", "compile", "load",
+    "load_module", "register_backend",
+)  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:
@@ -42,6 +35,8 @@ def __getattr__(name: str) -> Any:
             import ingot.functions
 
             return getattr(ingot.functions, name)
+        case "register_backend":
+            from ingot.codegen import register_backend as found  # type: ignore[assignment]
         case "Model":
             from runtime_service.loading.model import Model as found  # type: ignore[assignment]
         case _:

@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self
 
-from compiler_service.compiler.codegen.emit.kernel import emit_kernel
-from compiler_service.compiler.codegen.toolchain.link import link_library
-from compiler_service.compiler.codegen.toolchain.machine import assembly
-from compiler_service.compiler.codegen.toolchain.support import require_llvm
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.describing import describe
 from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import CodeSettings, build_kernel, describe, generate
+from compiler_service.compiler.pipeline import CodeSettings, build_kernel, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.progress import Log, silent
@@ -58,24 +57,25 @@ class StagedFunction:
         """
         options, log = options or CompileOptions(), Log.from_environment(silent)
         name, target = self.name, self.target
-        require_llvm(target)
+        backend_of(target).require(target)
         ways = [(each.kernel, (_by_hand(each),)) for each in self.kernels]
         settings = CodeSettings(name, target, options, workers=0)
         code = generate([self.variant], range(len(ways)), ways, settings, log)
         with log.stage("link"):
-            library = link_library(code.objects, target)
+            library = backend_of(target).link(code.objects, target)
         definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in self.kernels)
         manifest = describe(name, ModelSource.of(definitions.encode()), target, options, b"")
         facts = {"kernels": len(ways), "stages": dict(log.seconds)}
         return CompiledArtifact(manifest, code.plan, library, code.weights, facts, {})
 
     def text(self, form: Literal["llvm", "asm"]) -> str:
-        """The kernels as LLVM IR or as assembly, one after the other."""
-        log, found = Log.from_environment(silent), []
+        """The kernels as LLVM IR (what else the code generator of the target writes) or as assembly, one after the other."""
+        log, backend, found = Log.from_environment(silent), backend_of(self.target), []
+        passes = LoopPipeline(tuple(backend.loop_passes))
         for each in self.kernels:
-            built = build_kernel(each.kernel, self.target, (_by_hand(each),), log)
-            text = emit_kernel(built.function, self.target, each.kernel.name)
-            found.append(text if form == "llvm" else assembly(text, self.target))
+            built = build_kernel(each.kernel, self.target, (_by_hand(each),), passes, log)
+            source = backend.kernel(built.function, self.target, each.kernel.name)
+            found.append(source.text if form == "llvm" else backend.assembly(source, self.target))
         return "\n".join(found)
 
 

@@ -43,7 +43,7 @@ class Target:
     """One machine to compile for.
 
     Attributes:
-        kind: the code generator, ``llvm``.
+        kind: the code generator: ``llvm``, or what one was registered as.
         triple: LLVM target triple, ``aarch64-linux-gnu``.
         cpu: LLVM cpu name, ``cortex-a72``.
         features: LLVM feature flags, each with its sign: ``+avx512f``.
@@ -278,6 +278,14 @@ def resolve_target(text: str, host: Callable[[], Target]) -> Target:
     return _with_options(host(), _parse_options(text, words[1:]), text)
 
 
+_KINDS = {"llvm"}
+
+
+def register_kind(kind: str) -> None:
+    """From now on a target may begin with ``kind`` instead of ``llvm``, in this process."""
+    _KINDS.add(kind)
+
+
 def parse_target(text: str) -> Target:
     """The target that ``text`` names (see the module docstring), the same on every machine: ``host`` is none of them.
 
@@ -290,10 +298,10 @@ def parse_target(text: str) -> Target:
     head, options = words[0], _parse_options(text, words[1:])
     if head in PRESETS:
         base = PRESETS[head][0]
-    elif head == "llvm":
+    elif head in _KINDS:
         if "mtriple" not in options:
             raise _invalid("the target has no -mtriple", text, "-mtriple=<LLVM target triple>")
-        base = derive("llvm", options["mtriple"], "generic", ())
+        base = derive(head, options["mtriple"], "generic", ())
     else:
         raise _unknown(head)
     return _with_options(base, options, text)

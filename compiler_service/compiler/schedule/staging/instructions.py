@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from compiler_service.compiler.schedule.language.state import misfit
-from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
-from compiler_service.compiler.schedule.staging.program import StagedProgram
-from compiler_service.compiler.schedule.staging.stage import ProgramStage, stage_value
-from compiler_service.compiler.tensor_expr.byte_products import (
+from compiler_service.compiler.schedule.model.byte_products import (
     BYTES_OF_WORD,
     ByteProduct,
     match_byte_product,
     words_in,
 )
+from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
+from compiler_service.compiler.schedule.staging.program import StagedProgram
+from compiler_service.compiler.schedule.staging.stage import ProgramStage, stage_value
 from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Reduction, Tensor, topological
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, binary, walk

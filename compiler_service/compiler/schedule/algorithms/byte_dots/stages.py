@@ -18,7 +18,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.compiler.schedule.language.algorithm import Transform
-from compiler_service.compiler.tensor_expr.byte_products import (
+from compiler_service.compiler.schedule.model.byte_products import (
     BYTE_MASK,
     BYTES_OF_WORD,
     ByteProduct,

@@ -9,7 +9,7 @@ from compiler_service.compiler.schedule.algorithms.byte_dots.stages import DotSt
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.replacing import replaced_by
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState, misfit
-from compiler_service.compiler.tensor_expr.byte_products import ByteProduct, match_byte_product
+from compiler_service.compiler.schedule.model.byte_products import ByteProduct, match_byte_product
 from compiler_service.compiler.tensor_expr.tensor import Tensor, loads
 
 
