@@ -35,7 +35,7 @@ class Schedule:
         if not outputs:
             raise misfit("a schedule of nothing", "at least one tensor that is computed", "none")
         self._program = StagedProgram.of(outputs)
-        self._lowerings = Lowerings()
+        self._lowerings, self._host = Lowerings(), host_target()
         given = [t.name for t in outputs if self._program.values[t].name not in self._program.stages]
         if given:
             raise misfit("a schedule of tensors that are given", "tensors that are computed", ", ".join(given))
@@ -142,7 +142,7 @@ class Schedule:
         Raises:
             IngotError: INVALID_ARGUMENT, one does not.
         """
-        self._lowerings.of(program, host_target())
+        self._lowerings.of(program, self._host)
         self._program = program
 
     def lowered(self, target: Target) -> tuple[LoweredKernel, ...]:
