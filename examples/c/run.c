@@ -10,7 +10,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 
 enum { MOST_TENSORS = 16, FLOAT = 1, FLOATS_SHOWN = 4 };
 
@@ -80,9 +79,10 @@ int main(void) {
     out[i] = (ingot_tensor){NULL, made[i].shape, info->rank, info->dtype};
   }
   if (ingot_output_shapes(model, in, inputs, out, outputs)) return failed("ingot_output_shapes", model);
+  void *own[MOST_TENSORS]; /* a negative count: only the run knows, and gives memory of its own */
   for (int32_t i = 0; i < outputs; i++) {
     const int64_t count = elements(&out[i]);
-    if (count >= 0) out[i].data = malloc((size_t)count * sizeof(double) + 1); /* -1: the run gives memory of its own */
+    own[i] = out[i].data = count < 0 ? NULL : malloc((size_t)count * sizeof(double) + 1);
   }
   if (ingot_run(model, in, inputs, out, outputs)) return failed("ingot_run", model);
   for (int32_t i = 0; i < outputs; i++) show(ingot_output_info(i), &out[i]);
@@ -92,5 +92,6 @@ int main(void) {
   printf("\n");
   ingot_destroy(model);
   for (int32_t i = 0; i < inputs; i++) free(in[i].data);
+  for (int32_t i = 0; i < outputs; i++) free(own[i]);
   return EXIT_SUCCESS;
 }
