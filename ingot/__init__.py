@@ -1,6 +1,7 @@
 """Ingot compiles ONNX models to native code and serves them.
 
-``compile`` and ``load`` work in this process; ``Client`` talks to a compiler service, ``Endpoint`` to a runtime service.
+``compile`` and ``load`` work in this process; ``Client`` talks to a compiler service, ``Endpoint`` to a runtime service. ``ingot.ir`` and
+``ingot.te`` are the compiler as a library.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.artifact import Artifact, compile
 from ingot.model import load
+from ingot.target import Target
 from shared_ir.errors import IngotError
 
 if TYPE_CHECKING:
@@ -16,7 +18,7 @@ if TYPE_CHECKING:
     from ingot.endpoint import Endpoint
     from runtime_service.loading.model import Model
 
-__all__ = ["Artifact", "Client", "Endpoint", "IngotError", "Model", "compile", "load"]
+__all__ = ["Artifact", "Client", "Endpoint", "IngotError", "Model", "Target", "compile", "load"]
 
 
 def __getattr__(name: str) -> Any:

@@ -10,7 +10,6 @@ from typing import Any
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
 from compiler_service.compiler.codegen.entry.module import emit_entry
-from compiler_service.compiler.codegen.toolchain.bundle import link_bundle
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
 from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
@@ -24,10 +23,11 @@ from compiler_service.compiler.frontend.report import check_model as report_mode
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
-from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, ModulePasses, PassContext
 from compiler_service.compiler.loop_ir import passes as loop_passes
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.program.accuracy import describe_algorithms
+from compiler_service.compiler.program.accuracy import describe_code
+from compiler_service.compiler.program.attachments import link_attachments
 from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
     BuiltKernel,
@@ -36,6 +36,7 @@ from compiler_service.compiler.program.kernels import (
     schedules_for,
     warn_of_schedule,
 )
+from compiler_service.compiler.program.module_source import ModuleSource
 from compiler_service.compiler.program.plan import build_program
 from compiler_service.compiler.program.rows import prove_rows
 from compiler_service.compiler.program.variants import Variant, import_variants, side_by_side
@@ -57,20 +58,21 @@ from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import walk_graphs
+from shared_ir.graph.text import print_graph
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target
-from shared_ir.plan.program import Call, Plan, walk_steps
+from shared_ir.plan.program import Plan
 
 
 def compile_model(
-    source: ModelSource,
+    source: ModelSource | ModuleSource,
     target: Target,
     options: CompileOptions | None = None,
     progress: Progress = silent,
     records: bytes = b"",
     workers: int | None = None,
     weights_path: Path | None = None,
+    passes: ModulePasses | None = None,
 ) -> CompiledArtifact:
     """Compile ``source`` for ``target``; at a lower level than asked for where an optimisation is at fault.
 
@@ -78,6 +80,7 @@ def compile_model(
         records: tuning records (:mod:`compiler_service.compiler.tune.records`); kernels without one take the default schedule.
         workers: child processes that LLVM runs in, by default one per core; 0 runs it in this process.
         weights_path: file to write the weights to, which the artifact then refers to; else a temporary one without a name.
+        passes: what graphs go through in place of the pipeline of the level; no other level is tried then.
 
     Raises:
         IngotError: of the model (blame user) or COMPILER_FAULT.
@@ -86,6 +89,9 @@ def compile_model(
         OptimisationFaultWarning: an optimisation is at fault; the report says why under ``fallback``.
     """
     asked = options or CompileOptions()
+    if passes is not None:
+        with typed_faults():
+            return compile_as_asked(source, target, asked, progress, records, workers, weights_path, passes)
 
     def attempt(level: int) -> CompiledArtifact:
         own = asked if level == asked.opt_level else lowered(asked, level, target)
@@ -107,13 +113,14 @@ def lowered(options: CompileOptions, level: int, target: Target) -> CompileOptio
 
 
 def compile_as_asked(
-    source: ModelSource,
+    source: ModelSource | ModuleSource,
     target: Target,
     options: CompileOptions,
     progress: Progress,
     records: bytes,
     workers: int | None,
     weights_path: Path | None,
+    passes: ModulePasses | None = None,
 ) -> CompiledArtifact:
     """The whole compiler at the level of ``options``; see :func:`compile_model`."""
     workers = usable_cores() if workers is None else workers
@@ -126,7 +133,8 @@ def compile_as_asked(
         rows = prove_rows(variants)
 
     with log.stage("passes"):
-        variants = side_by_side([optimize(v, target, options, log) for v in variants])
+        variants = side_by_side([optimize(v, target, options, log, passes) for v in variants])
+    made = "" if passes is None else sha256_hex("".join(print_graph(v.module.graph) for v in variants).encode())
 
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
@@ -140,9 +148,9 @@ def compile_as_asked(
 
     with log.stage("link"):
         library = link_library(code.objects, target)
-        attachments = link_attachments(code.objects, code.plan, code.weights, target, options)
+        attachments = link_attachments(code.objects, code.plan, code.weights, target, options.bundle)
 
-    manifest = describe(name, source, target, options, records)
+    manifest = describe(name, source, target, options, records, made)
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": code.plan.weights_size}
     facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, code.built)}
     facts["batch"] = asdict(rows)
@@ -247,12 +255,19 @@ def build_kernel(
     raise fault
 
 
-def describe(name: str, source: ModelSource, target: Target, options: CompileOptions, records: bytes) -> Manifest:
-    """The manifest of what is compiled from these; it names everything that changes code."""
+def describe(
+    name: str,
+    source: ModelSource | ModuleSource,
+    target: Target,
+    options: CompileOptions,
+    records: bytes,
+    made: str = "",
+) -> Manifest:
+    """The manifest of what is compiled from these; it names everything that changes code, of passes what they ``made``, a digest."""
     given, model_sha256, version = options.to_dict(), source.sha256(), compiler_version()
     return Manifest(
         name=name,
-        key=artifact_key(model_sha256, target, given, sha256_hex(records) if records else "", version),
+        key=artifact_key(model_sha256 + made, target, given, sha256_hex(records) if records else "", version),
         abi_version=ABI_VERSION,
         compiler_version=version,
         triple=target.triple,
@@ -264,27 +279,13 @@ def describe(name: str, source: ModelSource, target: Target, options: CompileOpt
     )
 
 
-def describe_code(variants: Sequence[Variant], built: Sequence[BuiltKernel]) -> dict[str, Any]:
-    """What the report says of the kernels: how many, the ways through them, those with a plain schedule, the algorithms that cost
-    accuracy, whether any draws random numbers."""
-    return {
-        "kernels": len(built),
-        "rules": {b.kernel.name: b.rule for b in built},
-        "variants": len(variants),
-        "faults": [
-            {"kernel": b.kernel.name, "nodes": b.kernel.definition.nodes, "reason": b.fault} for b in built if b.fault
-        ],
-        "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
-        "random": any(n.op == "ingot.Uniform" for g in walk_graphs(variants[-1].module.graph) for n in g.nodes),
-    }
-
-
 def tune_model(
-    source: ModelSource,
+    source: ModelSource | ModuleSource,
     target: Target,
     options: CompileOptions,
     progress: Progress = silent,
     records: bytes = b"",
+    passes: ModulePasses | None = None,
 ) -> bytes:
     """Measure schedules of the heavy kernels on this machine; the records, those in ``records`` included.
 
@@ -292,10 +293,17 @@ def tune_model(
         IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
     """
     with typed_faults():
-        return records if options.tune < 2 else _tuned(source, target, options, progress, records)
+        return records if options.tune < 2 else _tuned(source, target, options, progress, records, passes)
 
 
-def _tuned(source: ModelSource, target: Target, options: CompileOptions, progress: Progress, records: bytes) -> bytes:
+def _tuned(
+    source: ModelSource | ModuleSource,
+    target: Target,
+    options: CompileOptions,
+    progress: Progress,
+    records: bytes,
+    passes: ModulePasses | None,
+) -> bytes:
     if target.triple != host_target().triple or not target.required_features <= host_target().required_features:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -309,7 +317,7 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
     with log.stage("import"):
         variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
     with log.stage("passes"):
-        variants = tuple(define_kernels(optimize(v, target, options, log)) for v in variants)
+        variants = tuple(define_kernels(optimize(v, target, options, log, passes)) for v in variants)
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
     old = read_records(records)
     known = TuningRecords(old, target)
@@ -357,44 +365,22 @@ def inference() -> Inference:
     return Inference(infer_in_model, OPERATORS)
 
 
-def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log) -> Variant:
-    """The graph passes of the optimisation level for ``target``, verified after each, and where the values that are left live."""
+def optimize(
+    variant: Variant, target: Target, options: CompileOptions, log: Log, passes: ModulePasses | None = None
+) -> Variant:
+    """The graph passes of the optimisation level for ``target``, or ``passes``, verified after each, and where the values left live."""
     timing = Time()
     instruments: list[Instrument] = [Verify(), timing]
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    pipeline = default_pipeline(options.opt_level, target, filters=options.allows("winograd"))
+    pipeline = passes or default_pipeline(options.opt_level, target, filters=options.allows("winograd"))
     with variant.within():
         module = pipeline.run(variant.module, context)
         memory = plan_memory(module.graph)
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
     return replace(variant, module=module, memory=memory)
-
-
-def link_attachments(
-    objects: Mapping[str, bytes], plan: Plan, weights: memoryview | Path, target: Target, options: CompileOptions
-) -> dict[str, bytes]:
-    """The bundle that was asked for, by its file name in the artifact.
-
-    Raises:
-        IngotError: UNSUPPORTED_OPERATOR, the model has steps that are no native code.
-    """
-    if not options.bundle:
-        return {}
-    call = next((step for step in walk_steps(plan.steps) if isinstance(step, Call)), None)
-    if call is not None:
-        raise IngotError(
-            ErrorCode.UNSUPPORTED_OPERATOR,
-            "a bundle is native code alone, and the model looks into strings, sequences or optionals",
-            node=", ".join(call.nodes),
-            expected="operators on numbers, or that move and compare strings",
-            received=call.function,
-            remedy="Compile without a bundle and load the artifact with the runtime.",
-        )
-    name = "program" if options.bundle == "executable" else "bundle.so"
-    return {name: link_bundle(objects, weights, target, options.bundle)}
 
 
 __all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]

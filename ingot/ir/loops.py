@@ -25,6 +25,10 @@ class LoopFunction:
 
     function: Function
 
+    @property
+    def name(self) -> str:
+        return self.function.name
+
     def __str__(self) -> str:
         return print_function(self.function)
 

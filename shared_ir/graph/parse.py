@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -46,16 +47,14 @@ def parse_module(text: str, constants: Mapping[str, np.ndarray] = _NOTHING) -> M
     Raises:
         IngotError: INVALID_ARGUMENT with line and column.
     """
-    module, others, end = parse_graphs(text, constants)
-    if others or end != len(text):
-        raise _Parser(text, constants).error("one graph", end, "the module has several functions")
-    return module
+    module, graphs, end = parse_graphs(text, constants)
+    if len(graphs) != 1 or end != len(text):
+        raise _Parser(text, constants).error("one graph", end, f"the module has {len(graphs)} graphs")
+    return replace(module, graph=graphs[0])
 
 
-def parse_graphs(
-    text: str, constants: Mapping[str, np.ndarray] = _NOTHING
-) -> tuple[Module, tuple[Graph, ...], int]:
-    """The module of the first graph in ``text``, the graphs behind it, and where in ``text`` what is no graph begins.
+def parse_graphs(text: str, constants: Mapping[str, np.ndarray] = _NOTHING) -> tuple[Module, tuple[Graph, ...], int]:
+    """What ``text`` says of a model, as a module without its graph; the graphs in it; and where what is no graph begins.
 
     Raises:
         IngotError: as :func:`parse_module`.
@@ -69,20 +68,20 @@ def parse_graphs(
     parser.scopes.append({})
     defaults = {v.name: a for v, a in iter(parser.default, None)}
     parser.scopes.pop()
-    graphs = [parser.graph()]
+    graphs: list[Graph] = []
     while parser.peek() == ("word", "graph"):
         graphs.append(parser.graph())
     try:
-        return _module(graphs[0], header, defaults), tuple(graphs[1:]), parser.position
+        return _interface(header, defaults), tuple(graphs), parser.position
     except (TypeError, ValueError) as error:
         raise parser.error("an integer opset, tuples of names, metadata as pairs of strings", start) from error
 
 
-def _module(graph: Graph, header: Mapping[str, Any], defaults: Mapping[str, np.ndarray]) -> Module:
+def _interface(header: Mapping[str, Any], defaults: Mapping[str, np.ndarray]) -> Module:
     """Raises TypeError or ValueError: a part of the header is of another kind."""
     objects = {str(name): ObjectType(ValueKind(kind), DType(dtype)) for name, kind, dtype in header.get("objects", ())}
     return Module(
-        graph,
+        Graph("", (), (), ()),
         opset=int(str(header.get("opset", 0))),
         metadata=dict(header.get("metadata", ())),
         input_names=tuple(header.get("input_names", ())),

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.cpu_features import full_features
+from shared_ir.machine.cpu_features import architecture_of_cpu, full_features
 from shared_ir.numerals import whole_number
 
 ARCHITECTURES = ("x86_64", "aarch64", "armv7", "riscv64")
@@ -267,15 +267,28 @@ _MOST_OF_OPTION = 1 << 40
 
 
 def resolve_target(text: str, host: Callable[[], Target]) -> Target:
-    """As :func:`parse_target`; ``host``, with options after it if any, is the machine that ``host`` tells of.
+    """As :func:`parse_target`; ``host``, with options after it if any, is the machine that ``host`` tells of, and ``llvm`` without a
+    triple has its triple.
 
     Raises:
         IngotError: INVALID_TARGET, naming the word at fault and near matches.
     """
     words = _words(text)
-    if words[:1] != ["host"]:
-        return parse_target(text)
-    return _with_options(host(), _parse_options(text, words[1:]), text)
+    if words[:1] == ["host"]:
+        return _with_options(host(), _parse_options(text, words[1:]), text)
+    if words[:1] == ["llvm"] and "mtriple" not in (options := _parse_options(text, words[1:])):
+        triple = host().triple
+        _check_cpu(options.get("mcpu", ""), triple, text)
+        return parse_target(f"{text} -mtriple={triple}")
+    return parse_target(text)
+
+
+def _check_cpu(cpu: str, triple: str, text: str) -> None:
+    """Raises IngotError: INVALID_TARGET, ``cpu`` is known to be of another architecture than ``triple``."""
+    found = architecture_of_cpu(cpu)
+    if found is not None and found != architecture_of(triple):
+        message = f"{cpu} is a cpu of {found}, and this machine is {architecture_of(triple)}"
+        raise _invalid(message, text, f"-mtriple=<a triple of {found}> beside -mcpu={cpu}")
 
 
 def parse_target(text: str) -> Target:

@@ -136,7 +136,9 @@ def infer_in_model(op: str, inputs: Inputs, attributes: Mapping[str, Attribute])
     """
     if op == LOOPS_OP:
         message = "a model cannot bring loops of its own"
-        raise IngotError(ErrorCode.UNSUPPORTED_OPERATOR, message, received=op, remedy="Call them in a module (ingot.ir).")
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR, message, received=op, remedy="Call them in a module (ingot.ir)."
+        )
     outputs = infer(op, inputs, attributes)
     check_domains(op, tensors_of([y for y in outputs if y is not None]))
     return outputs

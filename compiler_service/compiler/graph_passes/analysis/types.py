@@ -9,6 +9,7 @@ import numpy as np
 from compiler_service.compiler.graph_passes.analysis.known import node_values
 from compiler_service.compiler.graph_passes.analysis.values import define_node
 from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
+from compiler_service.compiler.tensor_expr.refusal import UnknownValueError
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import ErrorCode, IngotError
@@ -44,6 +45,8 @@ def _inside(group: Node, body: Graph, known: _Known) -> _Known:
 def _check(node: Node, known: _Known) -> None:
     try:
         tensors = define_node(node, known)
+    except UnknownValueError:
+        return  # a body that is repeated reads elements which its iteration tells
     except IngotError as error:
         raise error.located(node=str(node)) from error
     for value, tensor in zip(node.outputs, tensors, strict=False):

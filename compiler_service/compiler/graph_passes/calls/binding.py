@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
@@ -33,42 +34,72 @@ def callee(node: Node) -> str:
     return name
 
 
-def bound_symbols(
-    function: str, parameters: Sequence[TensorType], operands: Sequence[Value | None]
-) -> Mapping[str, Dim]:
-    """The extents that the symbols in the shapes of ``parameters`` stand for where ``function`` is called with ``operands``.
+@dataclass(frozen=True)
+class Signature:
+    """What a function takes and gives; its symbols are those in the shapes of ``parameters`` and those that its run defines."""
 
-    A symbol is the first extent that stands in its place; every other place must be the same extent, whatever the run.
+    name: str
+    parameters: tuple[TensorType, ...]
+    results: tuple[TensorType, ...]
 
-    Raises:
-        IngotError: TYPE_MISMATCH, the operands are not of these types.
-    """
-    if len(operands) != len(parameters):
-        raise _misfit(function, f"{len(parameters)} operands", str(len(operands)))
-    symbols: dict[str, Dim] = {}
-    for parameter, operand in zip(parameters, operands, strict=True):
-        if operand is None or operand.dtype is not parameter.dtype or operand.type.rank != parameter.rank:
-            raise _misfit(function, str(parameter), "nothing" if operand is None else str(operand))
-        for dim, extent in zip(parameter.shape, operand.shape, strict=True):
-            if isinstance(dim, Var):
-                symbols.setdefault(dim.name, extent)
-    for parameter, operand in zip(parameters, operands, strict=True):
-        assert operand is not None
-        wanted = bound_type(parameter, symbols)
-        if wanted != operand.type:
-            raise _misfit(function, str(wanted), str(operand))
-    return symbols
+    @classmethod
+    def of(cls, graph: Graph) -> Signature:
+        return cls(graph.name, tuple(v.type for v in graph.inputs), tuple(v.type for v in graph.outputs))
+
+    def bound(self, operands: Sequence[Value | None]) -> dict[str, Dim]:
+        """The extents that symbols of ``parameters`` stand for where the function is called with ``operands``.
+
+        A symbol is the first extent that stands in its place; every other place must be the same extent, whatever the run.
+
+        Raises:
+            IngotError: TYPE_MISMATCH, the operands are not of these types.
+        """
+        if len(operands) != len(self.parameters):
+            raise self._misfit(f"{len(self.parameters)} operands", str(len(operands)))
+        symbols: dict[str, Dim] = {}
+        for parameter, operand in zip(self.parameters, operands, strict=True):
+            if operand is None or operand.dtype is not parameter.dtype or operand.type.rank != parameter.rank:
+                raise self._misfit(str(parameter), "nothing" if operand is None else str(operand))
+            for dim, extent in zip(parameter.shape, operand.shape, strict=True):
+                if isinstance(dim, Var):
+                    symbols.setdefault(dim.name, extent)
+        for parameter, operand in zip(self.parameters, operands, strict=True):
+            wanted = bound_type(parameter, symbols)
+            if operand is not None and wanted != operand.type:
+                raise self._misfit(str(wanted), str(operand))
+        return symbols
+
+    def bound_by(self, node: Node) -> dict[str, Dim]:
+        """As :meth:`bound` for the operands of a call; symbols of the run stand for those of its results.
+
+        Raises:
+            IngotError: TYPE_MISMATCH, operands or results are not of these types; ``node`` is the call.
+        """
+        try:
+            symbols = self.bound(node.inputs)
+            if len(node.outputs) > len(self.results):
+                raise self._misfit(f"{len(self.results)} results", str(len(node.outputs)))
+            pairs = [(t, v) for t, v in zip(self.results, node.outputs, strict=False) if v is not None]
+            for type, value in pairs:
+                for dim, extent in zip(type.shape, value.shape, strict=False):
+                    if isinstance(dim, Var) and isinstance(extent, Var):
+                        symbols.setdefault(dim.name, extent)
+            for type, value in pairs:
+                if bound_type(type, symbols) != value.type:
+                    raise self._misfit(f"the result {bound_type(type, symbols)}", str(value))
+        except IngotError as error:
+            raise error.located(node=str(node)) from error
+        return symbols
+
+    def _misfit(self, expected: str, received: str) -> IngotError:
+        return IngotError(
+            ErrorCode.TYPE_MISMATCH,
+            f"a call of the function {self.name!r} does not fit it",
+            expected=expected,
+            received=received,
+            remedy="Extents of a call must be those of the function in every run: the same symbol, or the same number.",
+        )
 
 
 def bound_type(type: TensorType, symbols: Mapping[str, Dim]) -> TensorType:
     return TensorType(type.dtype, tuple(bind(d, symbols) for d in type.shape))
-
-
-def _misfit(function: str, expected: str, received: str) -> IngotError:
-    return IngotError(
-        ErrorCode.TYPE_MISMATCH,
-        f"the function {function!r} does not take these operands",
-        expected=expected,
-        received=received,
-        remedy="Extents of a call must be those of the function in every run: the same symbol, or the same number.",
-    )

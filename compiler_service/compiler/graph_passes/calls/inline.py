@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols, graph_dims
-from compiler_service.compiler.graph_passes.calls.binding import bound_symbols, bound_type, callee
+from compiler_service.compiler.graph_passes.calls.binding import Signature, bound_type, callee
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import Dim, bind, dim_symbols
@@ -54,10 +54,8 @@ class _Copy:
     values: dict[Value, Value] = field(default_factory=dict)
 
     @classmethod
-    def of_call(
-        cls, node: Node, function: Graph, names: Callable[[str], str], symbols: Callable[[str], Var]
-    ) -> _Copy:
-        bound = dict(bound_symbols(function.name, [v.type for v in function.inputs], node.inputs))
+    def of_call(cls, node: Node, function: Graph, names: Callable[[str], str], symbols: Callable[[str], Var]) -> _Copy:
+        bound = Signature.of(function).bound_by(node)
         of_the_run = sorted(dim_symbols(graph_dims(function)) - bound.keys())
         copy = cls(names, bound | {name: symbols(name) for name in of_the_run})
         copy.values.update(zip(function.inputs, node.operands, strict=True))

@@ -87,6 +87,12 @@ class PassContext:
         return item.level <= self.opt_level and item.name not in self.disabled
 
 
+class ModulePasses(Protocol):
+    """What a model goes through: the :class:`Pipeline` of a level, or one of somebody else's."""
+
+    def run(self, module: Module, context: PassContext) -> Module: ...
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Passes in the order in which they run.
