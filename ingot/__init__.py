@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ingot.artifact import Artifact, compile
+from ingot.artifact import Artifact
+from ingot.compiling import compile
 from ingot.model import load
 from ingot.target import Target
 from shared_ir.errors import IngotError

@@ -121,8 +121,17 @@ def exported(module: Any, example_inputs: Any) -> Iterator[Path]:
         example_inputs: a tensor, or a tuple of what the module is called with.
 
     Raises:
-        IngotError: UNAVAILABLE, torch cannot export here; INVALID_MODEL, it cannot export this module, in its words.
+        IngotError: INVALID_ARGUMENT, ``module`` is none of torch; UNAVAILABLE, torch cannot export here; INVALID_MODEL, it cannot export
+            this module, in its words.
     """
+    if not is_torch_module(module):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "examples are what a torch module is called with, and the model is none",
+            field="example_inputs",
+            received=type(module).__qualname__,
+            remedy="Leave example_inputs out.",
+        )
     examples = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
     was_training = module.training
     with tempfile.TemporaryDirectory(prefix="ingot-export-") as folder:

@@ -11,7 +11,7 @@ from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbol
 from compiler_service.compiler.graph_passes.calls.binding import bound_type
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder as NodeBuilder
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
-from ingot.ir.calls import signature_of
+from ingot.ir.calls import type_of
 from ingot.ir.functions import Function, GraphFunction
 from ingot.ir.names import FUNCTION_NAMES
 from shared_ir.dtype import DType
@@ -26,13 +26,13 @@ Operand = Value | np.ndarray[Any, Any] | int | float | bool | tuple[int, ...] | 
 _NO_GRAPH = Graph("", (), (), ())
 
 
-class Builder:
+class FunctionBuilder:
     """Writes one graph function; types follow from the operators.
 
     ::
 
         n = ir.symbol("n")
-        b = ir.Builder("main")
+        b = ir.FunctionBuilder("main")
         x = b.input("x", (n, 4))
         y = b.relu(b.mat_mul(x, np.ones((4, 8), np.float32)))
         main = b.function(y)
@@ -94,13 +94,13 @@ class Builder:
             IngotError: TYPE_MISMATCH, the operands are not of the types that it takes; INVALID_ARGUMENT, loops cannot be called.
         """
         operands = self._operands(inputs)
-        signature = signature_of(function)
-        symbols = signature.bound(operands)
-        of_the_run = dim_symbols(d for t in signature.results for d in t.shape) - symbols.keys()
+        type = type_of(function)
+        symbols = type.bound(operands)
+        of_the_run = dim_symbols(d for t in type.results for d in t.shape) - symbols.keys()
         fresh = fresh_symbols(self._graph(()))
         symbols |= {s: fresh(s) for s in sorted(of_the_run)}
         base = name or function.name
-        results = tuple(Value(self._nodes.fresh(base), bound_type(t, symbols)) for t in signature.results)
+        results = tuple(Value(self._nodes.fresh(base), bound_type(t, symbols)) for t in type.results)
         self._nodes.nodes.append(Node(INVOKE_OP, tuple(operands), results, {"function": function.name}, name))
         return results[0] if len(results) == 1 else results
 

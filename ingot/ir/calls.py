@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from compiler_service.compiler.graph_passes.calls.binding import Signature, callee, calls
+from compiler_service.compiler.graph_passes.calls.binding import FunctionType, callee, calls
 from compiler_service.compiler.graph_passes.calls.inline import inline
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.loop_ir.algorithms.called import arguments_of
@@ -61,19 +61,19 @@ def call_order(functions: Functions, roots: tuple[str, ...]) -> tuple[str, ...]:
 def check_calls(graph: Graph, functions: Functions) -> None:
     """Raises IngotError: TYPE_MISMATCH, a call in ``graph`` does not fit the function; INVALID_ARGUMENT, loops cannot be called."""
     for node in calls(graph):
-        signature_of(functions[callee(node)]).bound_by(node)
+        type_of(functions[callee(node)]).bound_by(node)
 
 
-def signature_of(function: Function) -> Signature:
+def type_of(function: Function) -> FunctionType:
     """What ``function`` takes and gives where a graph calls it.
 
     Raises:
         IngotError: INVALID_ARGUMENT, it is a loop function that no graph can call.
     """
-    return function.signature if isinstance(function, GraphFunction) else _loop_signature(function)
+    return function.type if isinstance(function, GraphFunction) else _loop_type(function)
 
 
-def _loop_signature(loops: LoopFunction) -> Signature:
+def _loop_type(loops: LoopFunction) -> FunctionType:
     arguments, results = arguments_of(loops.function)
     types = [TensorType(b.dtype, b.shape) for b in (*arguments, *results)]
     told = {d.name for t in types[: len(arguments)] for d in t.shape if isinstance(d, Var)}
@@ -85,7 +85,7 @@ def _loop_signature(loops: LoopFunction) -> Signature:
         raise _uncallable(loops, "symbols that are extents of its arguments", missing)
     if any(b.strides is not None for b in (*arguments, *results)):
         raise _uncallable(loops, "arguments without gaps", "one with strides")
-    return Signature(loops.name, tuple(types[:-1]), (types[-1],))
+    return FunctionType(loops.name, tuple(types[:-1]), (types[-1],))
 
 
 def _uncallable(loops: LoopFunction, expected: str, received: str) -> IngotError:

@@ -9,9 +9,10 @@ from typing import Any, Self
 import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.types import check_types
-from compiler_service.compiler.graph_passes.calls.binding import Signature, calls
+from compiler_service.compiler.graph_passes.calls.binding import FunctionType, calls
 from compiler_service.compiler.reference.interpret import run_graph
 from ingot.ir.loops import LoopFunction
+from shared_ir.arrays import dtype_of
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph
 from shared_ir.graph.text import large_constants, parse_graph, print_graph
@@ -36,9 +37,9 @@ class GraphFunction:
         return self.graph.name
 
     @property
-    def signature(self) -> Signature:
+    def type(self) -> FunctionType:
         """The types that it takes and gives."""
-        return Signature.of(self.graph)
+        return FunctionType.of(self.graph)
 
     @property
     def constants(self) -> Mapping[str, Array]:
@@ -76,7 +77,7 @@ class GraphFunction:
         """What it gives for ``arrays``, one for each input, by the definitions of the operators: slow, and meant to be so.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, arrays do not fit, or it calls functions, which :meth:`ingot.ir.Module.interpret` knows.
+            IngotError: INVALID_ARGUMENT, arrays do not fit, or it calls functions, which the module knows.
         """
         if calls(self.graph):
             raise IngotError(
@@ -101,7 +102,7 @@ def interpreted(graph: Graph, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
         )
     for value, array in zip(graph.inputs, arrays, strict=True):
         given = TensorType(value.dtype, value.shape)
-        if array.dtype != value.dtype.numpy:
+        if dtype_of(array) is not value.dtype:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
                 "an array is of another element type",

@@ -32,7 +32,7 @@ _NAME = re.compile(r"[^\W\d]\w*", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Interface:
+class ModelInterface:
     """What a model says of itself beside its graph: of the function ``main``.
 
     Attributes:
@@ -74,7 +74,7 @@ class Module:
     """
 
     functions: tuple[Function, ...]
-    interface: Interface = Interface()
+    interface: ModelInterface = ModelInterface()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "functions", tuple(self.functions))
@@ -91,7 +91,7 @@ class Module:
     @classmethod
     def of(cls, model: Model) -> Self:
         """The module of a model's graph, called ``main``."""
-        return cls((GraphFunction(replace(model.graph, name=MAIN)),), Interface.of(model))
+        return cls((GraphFunction(replace(model.graph, name=MAIN)),), ModelInterface.of(model))
 
     @property
     def by_name(self) -> Mapping[str, Function]:
@@ -174,10 +174,10 @@ class Module:
                 expected="graph NAME(, or function NAME( at the start of a line",
                 received=repr(text[end : end + 24].split("\n")[0]),
             )
-        ends = [*starts[1:], len(text)]
+        ends = [*starts, len(text)][1:]
         above = ["\n" * text.count("\n", 0, start) for start in starts]  # so that errors name lines of this text
         loops = [LoopFunction.parse(a + text[s:e]) for a, s, e in zip(above, starts, ends, strict=True)]
-        return cls((*map(GraphFunction, graphs), *loops), Interface.of(model))
+        return cls((*map(GraphFunction, graphs), *loops), ModelInterface.of(model))
 
     # -- meaning
 

@@ -35,7 +35,7 @@ def callee(node: Node) -> str:
 
 
 @dataclass(frozen=True)
-class Signature:
+class FunctionType:
     """What a function takes and gives; its symbols are those in the shapes of ``parameters`` and those that its run defines."""
 
     name: str
@@ -43,7 +43,7 @@ class Signature:
     results: tuple[TensorType, ...]
 
     @classmethod
-    def of(cls, graph: Graph) -> Signature:
+    def of(cls, graph: Graph) -> FunctionType:
         return cls(graph.name, tuple(v.type for v in graph.inputs), tuple(v.type for v in graph.outputs))
 
     def bound(self, operands: Sequence[Value | None]) -> dict[str, Dim]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols, graph_dims
-from compiler_service.compiler.graph_passes.calls.binding import Signature, bound_type, callee
+from compiler_service.compiler.graph_passes.calls.binding import FunctionType, bound_type, callee
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import Dim, bind, dim_symbols
@@ -55,7 +55,7 @@ class _Copy:
 
     @classmethod
     def of_call(cls, node: Node, function: Graph, names: Callable[[str], str], symbols: Callable[[str], Var]) -> _Copy:
-        bound = Signature.of(function).bound_by(node)
+        bound = FunctionType.of(function).bound_by(node)
         of_the_run = sorted(dim_symbols(graph_dims(function)) - bound.keys())
         copy = cls(names, bound | {name: symbols(name) for name in of_the_run})
         copy.values.update(zip(function.inputs, node.operands, strict=True))
