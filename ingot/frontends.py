@@ -133,7 +133,7 @@ def exported(module: Any, example_inputs: Any) -> Iterator[Path]:
             remedy="Leave example_inputs out.",
         )
     examples = tuple(example_inputs) if isinstance(example_inputs, tuple | list) else (example_inputs,)
-    was_training = module.training
+    training = [(part, part.training) for part in module.modules()]
     with tempfile.TemporaryDirectory(prefix="ingot-export-") as folder:
         path = Path(folder) / "model.onnx"
         try:
@@ -150,7 +150,8 @@ def exported(module: Any, example_inputs: Any) -> Iterator[Path]:
                 remedy="Change the module as torch says, or export it yourself and compile the file.",
             ) from error
         finally:
-            module.train(was_training)
+            for part, was_training in training:
+                part.training = was_training
         yield path
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Self
+from typing import Any, Self
 
 from ingot.sources import compiler
 from shared_ir.errors import ErrorCode, IngotError
@@ -85,6 +85,13 @@ def chosen_target(given: str | Machine) -> Machine:
         from compiler_service.compiler.codegen.toolchain.host import host_target
 
     return resolve_target(expanded(given), host_target)
+
+
+def text_of(given: Any) -> Any:
+    """What a service is told that knows no presets of this process; what is no target stays for it to refuse."""
+    if isinstance(given, Machine):
+        return str(given)
+    return expanded(given) if isinstance(given, str) else given
 
 
 def expanded(text: str) -> str:

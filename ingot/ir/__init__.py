@@ -15,7 +15,7 @@ from shared_ir.extras import needing
 with needing("compiler", "ingot.ir"):
     from compiler_service.compiler.graph_passes.rewriting.rewrite import RewriteRule, Site, rewrite, rule
     from ingot.ir import passes
-    from ingot.ir.builder import FunctionBuilder, symbol
+    from ingot.ir.builder import GraphBuilder, symbol
     from ingot.ir.functions import Function, GraphFunction
     from ingot.ir.instruments import Printing, Timing
     from ingot.ir.loops import LoopFunction
@@ -29,7 +29,7 @@ with needing("compiler", "ingot.ir"):
     from shared_ir.types import TensorType
 
 __all__ = (
-    "DType", "Function", "FunctionBuilder", "Graph", "GraphFunction", "Instrument", "LoopFunction", "ModelInterface", "Module",
-    "Node", "Pass", "PassContext", "Printing", "RewriteRule", "Sequential", "Site", "TensorType", "Timing", "Value",
-    "default_pipeline", "from_onnx", "function_pass", "load", "module_pass", "passes", "rewrite", "rule", "symbol",
+    "DType", "Function", "Graph", "GraphBuilder", "GraphFunction", "Instrument", "LoopFunction", "ModelInterface", "Module", "Node",
+    "Pass", "PassContext", "Printing", "RewriteRule", "Sequential", "Site", "TensorType", "Timing", "Value", "default_pipeline",
+    "from_onnx", "function_pass", "load", "module_pass", "passes", "rewrite", "rule", "symbol",
 )  # fmt: skip

@@ -26,13 +26,13 @@ Operand = Value | np.ndarray[Any, Any] | int | float | bool | tuple[int, ...] | 
 _NO_GRAPH = Graph("", (), (), ())
 
 
-class FunctionBuilder:
+class GraphBuilder:
     """Writes one graph function; types follow from the operators.
 
     ::
 
         n = ir.symbol("n")
-        b = ir.FunctionBuilder("main")
+        b = ir.GraphBuilder("main")
         x = b.input("x", (n, 4))
         y = b.relu(b.mat_mul(x, np.ones((4, 8), np.float32)))
         main = b.function(y)

@@ -9,6 +9,7 @@ from compiler_service.compiler.graph_passes.calls.binding import FunctionType, c
 from compiler_service.compiler.graph_passes.calls.inline import inline
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.loop_ir.algorithms.called import arguments_of
+from compiler_service.compiler.loop_ir.positions.proof import required_extents
 from compiler_service.compiler.tensor_expr.operators.sequential import LOOPS_OP
 from ingot.ir.functions import Function, GraphFunction
 from ingot.ir.loops import LoopFunction
@@ -85,6 +86,12 @@ def _loop_type(loops: LoopFunction) -> FunctionType:
         raise _uncallable(loops, "symbols that are extents of its arguments", missing)
     if any(b.strides is not None for b in (*arguments, *results)):
         raise _uncallable(loops, "arguments without gaps", "one with strides")
+    try:
+        required_extents(loops.function)
+    except IngotError as error:
+        raise _uncallable(
+            loops, "positions that data give to be proven inside of their buffers", error.field
+        ) from error
     return FunctionType(loops.name, tuple(types[:-1]), (types[-1],))
 
 

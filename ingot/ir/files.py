@@ -67,4 +67,4 @@ def _plain(array: Array) -> Array:
     """``array`` with elements of numpy's own types that have the same bits."""
     if array.dtype == object:
         return array.astype(str)
-    return array if array.dtype.isbuiltin == 1 else array.view(f"u{array.dtype.itemsize}")
+    return array if array.dtype.type.__module__ == "numpy" else array.view(f"u{array.dtype.itemsize}")

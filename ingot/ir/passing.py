@@ -182,7 +182,8 @@ def _checked(item: Pass, module: Module) -> Module:
     try:
         result = item.run(module)
     except IngotError as error:
-        raise replace(error, message=f"in pass {item.name!r}: {error.message}") from error
+        code = ErrorCode.INVALID_ARGUMENT if error.code is ErrorCode.COMPILER_FAULT else error.code
+        raise replace(error, code=code, message=f"in pass {item.name!r}: {error.message}") from error
     except Exception as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,

@@ -10,11 +10,23 @@ from compiler_service.compiler.graph_passes.analysis.known import node_values
 from compiler_service.compiler.graph_passes.analysis.values import define_node
 from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.refusal import UnknownValueError
-from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import GROUP_OP, Graph, Node, Value
+from shared_ir.graph.ir import (
+    CALL_OP,
+    CHECK_OP,
+    DEFINE_OP,
+    GROUP_OP,
+    INVOKE_OP,
+    REPEAT_OP,
+    Graph,
+    Node,
+    Value,
+)
 from shared_ir.types import TensorType
+
+_TYPED_OTHERWISE = frozenset({GROUP_OP, REPEAT_OP, DEFINE_OP, CALL_OP, CHECK_OP, INVOKE_OP, "If", "Loop", "Scan"})
+"""By their bodies, or by what they call."""
 
 _Known = Mapping[Value, np.ndarray]
 
@@ -25,14 +37,14 @@ def check_types(graph: Graph, outer: _Known | None = None) -> None:
     Dims of a result may say more or less than those of the definition, but no other number.
 
     Raises:
-        IngotError: TYPE_MISMATCH, with the node.
+        IngotError: TYPE_MISMATCH, or UNSUPPORTED_OPERATOR, with the node.
     """
     known: dict[Value, np.ndarray] = dict(outer or {})
     known |= {v: as_objects(a) for v, a in graph.constants.items() if may_be_known(v.dtype, a.size)}
     for node in graph.nodes:
         for body in node.subgraphs:
             check_types(body, _inside(node, body, known) if node.op == GROUP_OP else known)
-        if node.op in OPERATORS and not node.subgraphs:
+        if node.op not in _TYPED_OTHERWISE:
             _check(node, known)
         known.update(node_values(node, known))
 
