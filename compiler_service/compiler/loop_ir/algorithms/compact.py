@@ -18,7 +18,8 @@ from compiler_service.compiler.loop_ir.ir import (
     Statement,
     Store,
 )
-from shared_ir.expr import Const, Expr, Scalar, Var, lift
+from shared_ir.dtype import DType
+from shared_ir.expr import Const, Expr, Scalar, Var, lift, select
 from shared_ir.expr.dim import Dim, as_dim, product
 
 Index = tuple[Expr, ...]
@@ -98,3 +99,8 @@ def unravel(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
         position = flat // lift(product(shape[axis + 1 :]))
         index.append(position % lift(extent) if axis else position)
     return tuple(index)
+
+
+def one_where(condition: Expr) -> Expr:
+    """int32: 1 where ``condition`` holds, else 0."""
+    return select(condition, lift(1, DType.INT32), lift(0, DType.INT32))

@@ -11,6 +11,7 @@ from compiler_service.compiler.loop_ir.algorithms.compact import (
     lanes,
     load,
     loop,
+    one_where,
     unravel,
     with_cell,
 )
@@ -56,10 +57,6 @@ def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim,
     return product(lead), find(x, row, count, largest, written)
 
 
-def _one_where(condition: Expr) -> Expr:
-    return select(condition, lift(1, DType.INT32), lift(0, DType.INT32))
-
-
 def each_that(holds: Callable[[Expr], Expr], body: Callable[[Expr], Statement], start: int, stop: Dim) -> Statement:
     """``body`` of each of ``[start, stop)`` in order for which ``holds``: ``LANES`` at a time are passed over where it does for none."""
     blocks, rest = (lift(stop) - start) // LANES, (lift(stop) - start) % LANES
@@ -69,7 +66,7 @@ def each_that(holds: Callable[[Expr], Expr], body: Callable[[Expr], Statement], 
 
     def look(first: Expr) -> Statement:
         def over(found: CompactCell) -> Statement:
-            count = lanes(lambda lane: found.set(found.value + _one_where(holds(first + lane))))
+            count = lanes(lambda lane: found.set(found.value + one_where(holds(first + lane))))
             return Block((count, If(found.value > 0, loop("i", LANES, lambda i: visit(first + i)))))
 
         return with_cell("found", lift(0, DType.INT32), over)
@@ -120,7 +117,7 @@ class _Insertion:
         def ranked(rank: CompactCell) -> Statement:
             def stays(place: Expr) -> Statement:
                 ahead = logical_not(precedes(self.element(i), load(self.values, place + 1), self.largest))
-                return rank.set(rank.value + _one_where(logical_and(place < self.kept.value, ahead)))
+                return rank.set(rank.value + one_where(logical_and(place < self.kept.value, ahead)))
 
             grow = If(self.kept.value < self.count, self.kept.set(self.kept.value + 1))
             return Block((self.ranks(stays), self.put(i, cast(rank.value, DType.INT64)), grow))
@@ -244,11 +241,11 @@ class _Threshold:
         sums = Buffer("sums", DType.INT32, (LANES,), BufferScope.STACK)
 
         def count(b: Var) -> Statement:
-            return lanes(lambda lane: Store(sums, (lane,), load(sums, lane) + _one_where(holds(b * LANES + lane))))
+            return lanes(lambda lane: Store(sums, (lane,), load(sums, lane) + one_where(holds(b * LANES + lane))))
 
         def over(total: CompactCell) -> Statement:
             def single(i: Var) -> Statement:
-                return total.set(total.value + _one_where(holds(blocks * LANES + i)))
+                return total.set(total.value + one_where(holds(blocks * LANES + i)))
 
             rest = loop("last", as_dim(size % LANES), single)
             added = lanes(lambda lane: total.set(total.value + load(sums, lane)))

@@ -16,15 +16,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from compiler_service.compiler.loop_ir.ir import (
-    Block,
-    Buffer,
-    BufferLoad,
-    Function,
-    Statement,
-    Store,
-    expressions_of,
-)
+from compiler_service.compiler.loop_ir.ir import Block, Buffer, BufferLoad, Function, Statement, Store, expressions_of
 from compiler_service.compiler.loop_ir.positions.bounds import (
     UNKNOWN,
     Bounds,
@@ -102,6 +94,8 @@ class _Proof:
     where: Statement = field(default_factory=lambda: Block(()))
     required: set[tuple[Dim, Dim]] = field(default_factory=set)
     kept: dict[Buffer, Bounds] = field(default_factory=dict)
+    copied: dict[Buffer, Buffer] = field(default_factory=dict)
+    """Of a buffer that takes elements of one other alone, that one."""
     _bounds: dict[tuple[Expr, ConditionScope | None], Bounds] = field(default_factory=dict)
     _seen: set[tuple[Expr, ConditionScope | None]] = field(default_factory=set)
     _within: dict[tuple[ConditionScope | None, Expr, bool], ConditionScope | None] = field(default_factory=dict)
@@ -264,6 +258,10 @@ class _Proof:
         for statement, scope in self.places:
             if isinstance(statement, Store) and statement.buffer.dtype.is_integer:
                 stores.setdefault(statement.buffer, []).append((statement.value, scope))
+        self.copied = {
+            b: source for b, own in stores.items() if (source := _copied(b, [v for v, _ in own])) is not None
+        }
+        stores = {b: own for b, own in stores.items() if b not in self.copied}
         natural = set(stores)
         while True:  # the largest set of buffers none of which takes a negative number as long as none holds one
             self.assume({b: Bounds((lift(0),)) for b in natural})
@@ -370,11 +368,18 @@ class _Proof:
         return bounds._replace(least=tuple(low for low in bounds.least if self.is_natural(low)))
 
     def element(self, buffer: Buffer) -> Bounds:
+        buffer = self.copied.get(buffer, buffer)
         if buffer in self.kept:
             kept, own = self.kept[buffer], of_type(buffer.dtype)
             return Bounds((*kept.least, *own.least), (*kept.most, *own.most))
         known = self.numbers(buffer) if buffer.dtype.is_integer else None
         return of_type(buffer.dtype) if known is None else Bounds((lift(known[0]),), (lift(known[1]),))
+
+
+def _copied(buffer: Buffer, values: Sequence[Expr]) -> Buffer | None:
+    """The one other buffer whose elements all ``values`` are, if there is one."""
+    sources = [v.buffer if isinstance(v, BufferLoad) and v.dtype is buffer.dtype else buffer for v in values]
+    return sources[0] if len(set(sources)) == 1 and sources[0] is not buffer else None
 
 
 def _counts(value: Expr, buffer: Buffer) -> bool:

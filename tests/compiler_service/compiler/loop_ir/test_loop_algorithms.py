@@ -129,7 +129,7 @@ def sorted_by(algorithm: str, data: Array, dtype: DType, largest: bool, count: i
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ingot.Sorted", "ingot.Best"])
 @pytest.mark.parametrize("largest", [True, False])
-@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 33])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 15, 16, 17, 33, 64, 70])
 def test_sorting_is_stable(algorithm: str, largest: bool, n: int) -> None:
     data = np.random.default_rng(n).integers(0, 6, (3, n))
     expected = np.argsort(-data if largest else data, axis=1, kind="stable")

@@ -216,6 +216,28 @@ def test_a_counter_begins_as_a_size() -> None:
         required_extents(program(over))
 
 
+def copying(also: Expr | None = None) -> Function:
+    """Reads where a cell says that takes what another one holds, and takes it back; ``also`` is stored besides."""
+
+    def over(x: Buffer, indices: Buffer, y: Buffer) -> Statement:
+        def swap(at: CompactCell, held: CompactCell) -> Statement:
+            read = Store(y, (TASK,), load(x, held.value))
+            more = () if also is None else (held.set(also),)
+            return Block((*more, held.set(at.value), read, at.set(held.value)))
+
+        first = minimum(maximum(load(indices, TASK), 0), 7)
+        return with_cell("at", first, lambda at: with_cell("held", at.value, lambda held: swap(at, held)))
+
+    return program(over, 8)
+
+
+def test_what_takes_elements_of_another_buffer_alone_has_its_bounds() -> None:
+    assert not required_extents(copying())
+    for wrong in (8, -1):
+        with pytest.raises(IngotError, match="axis 0 of x"):
+            required_extents(copying(lift(wrong)))
+
+
 def test_masks_are_looked_at() -> None:
     one = lift(1.0, DType.FLOAT32)
     masked = program(lambda x, indices, y: Store(y, (TASK,), one, mask=load(x, load(indices, TASK)) > 0))
