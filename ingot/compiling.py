@@ -29,7 +29,7 @@ Progress = Callable[[str, int, int, str], None]
 
 def compile(
     model: Any,
-    target: str | Target = "host",
+    target: str | Target | tuple[Any, ...] = "host",
     opt_level: int | None = None,
     shapes: Shapes | None = None,
     *,
@@ -62,7 +62,7 @@ def compile(
         pipeline: the graph passes, in place of those of ``opt_level``: :func:`ingot.ir.default_pipeline` with passes of one's own. They
             run in this process, as the instruments of an :class:`ingot.ir.PassContext` do.
         example_inputs: what the torch module is called with, a tensor or a tuple: it is exported by ``torch.onnx.export``. It may also
-            stand in the place of ``target``.
+            stand in the place of ``target``, as a tuple.
         options: the other fields of :class:`compiler_service.compiler.options.CompileOptions`.
 
     Raises:
@@ -97,7 +97,7 @@ class _Local:
     in_process: bool
     pipeline: Sequential | None
 
-    def compile(self, model: Any, target: str | Target, options: Mapping[str, Any]) -> Artifact:
+    def compile(self, model: Any, target: Any, options: Mapping[str, Any]) -> Artifact:
         own = hasattr(model, "SerializeToString") or hasattr(model, "compiler_source")
         is_foreign = has_children() and not self.in_process and not own
         with compiler():

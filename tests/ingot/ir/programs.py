@@ -41,7 +41,7 @@ def doubled_and_increased() -> ir.Module:
 
 def expected(x: Array) -> Array:
     """What :func:`doubled_and_increased` gives."""
-    return np.maximum(4 * x.reshape(-1) + 1, 0)
+    return np.asarray(np.maximum(4 * x.reshape(-1) + 1, 0))
 
 
 @dataclass(frozen=True)
@@ -83,13 +83,17 @@ def _function(
         elif draw.random() < 0.3:
             callee, before = draw.randrange(len(functions)), value
             flag = b.greater(b.reduce_max(value, keepdims=0), 0.0)
-            value = b.branch(flag, lambda f=functions[callee], v=before: b.call(f, v), lambda v=before: b.neg(v))
+            value = _branch(b, flag, functions[callee], before)
             meaning = _either(meanings[callee])
         else:
             op, meaning = draw.choice(_STEPS)
             value = getattr(b, op)(value)
         applied.append(meaning)
     return b.function(value), _in_turn(applied)
+
+
+def _branch(b: ir.GraphBuilder, flag: ir.Value, function: ir.Function, x: ir.Value) -> ir.Value:
+    return b.branch(flag, lambda: b.call(function, x), lambda: b.neg(x))
 
 
 def _either(then: Callable[[Array], Array]) -> Callable[[Array], Array]:

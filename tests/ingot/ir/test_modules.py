@@ -201,8 +201,8 @@ def test_a_function_may_give_what_it_is_given() -> None:
         }
     """)
     x = np.arange(3, dtype=np.float32)
-    for found, wanted in zip(module.interpret(x), (x, x, [1, 2]), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    for given, wanted in zip(module.interpret(x), (x, x, [1, 2]), strict=True):
+        np.testing.assert_array_equal(given, wanted)
     found = ingot.load(ingot.compile(module, workers=0)).run({"x": x})
     np.testing.assert_array_equal(found["c"], [1, 2])
 

@@ -238,7 +238,7 @@ def test_contexts_end_with_an_error_and_are_of_one_thread() -> None:
     assert (found, ir.PassContext.current().opt_level) == ([3], 3)
     for wrong in ({"opt_level": 4}, {"opt_level": True}, {"disabled": "fuse"}):
         with pytest.raises(IngotError):
-            ir.PassContext(**wrong)  # type: ignore[arg-type]
+            ir.PassContext(**wrong)
 
 
 def test_instruments_are_told_of_every_pass() -> None:
