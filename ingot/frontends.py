@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import told
 
 
 @dataclass(frozen=True)
@@ -93,6 +94,9 @@ FRONTENDS = (
 )
 
 
+_VERSION_FIELD = b"\x08"
+
+
 def refuse_others(model: Any) -> None:
     """Raises IngotError: INVALID_MODEL, ``model`` is of another kind; the remedy is the two lines that make an ONNX model of it."""
     found = _of_path(Path(model)) if isinstance(model, str | Path) else _of_object(model)
@@ -156,10 +160,20 @@ def exported(module: Any, example_inputs: Any) -> Iterator[Path]:
 
 
 def _of_path(path: Path) -> Frontend | None:
+    """NOTE: some write ONNX models into files called ``model.pb``."""
     suffix = path.suffix.lower()
-    if (path / "saved_model.pb").exists():
+    if path.name == "saved_model.pb" or (path / "saved_model.pb").exists():
         suffix = ".savedmodel"
-    return next((f for f in FRONTENDS if suffix in f.suffixes), None)
+    found = next((f for f in FRONTENDS if suffix in f.suffixes), None)
+    return None if found is None or _may_be_onnx(path) else found
+
+
+def _may_be_onnx(path: Path) -> bool:
+    """Whether it begins with the version of the format, the first field of an ONNX model."""
+    if path.name == "saved_model.pb" or not path.is_file():
+        return False
+    with told("the model cannot be read", path), path.open("rb") as file:
+        return file.read(1) == _VERSION_FIELD
 
 
 def _of_object(model: Any) -> Frontend | None:

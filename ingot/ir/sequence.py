@@ -146,6 +146,21 @@ class InCompiler:
     instruments: tuple[Instrument, ...]
 
     def run(self, module: Model, context: pass_manager.PassContext) -> Model:
+        """``module`` after the passes that ``context`` enables.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, it disables passes that are none of the sequence, or that code needs.
+        """
+        needed = needed_names()
+        for name in sorted(context.disabled):
+            if name not in self.sequence.names or name in needed:
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    f"pass {name!r} is needed at every level" if name in needed else f"unknown pass {name!r}",
+                    field="disabled",
+                    expected=f"some of {', '.join(n for n in dict.fromkeys(self.sequence.names) if n not in needed)}",
+                    received=name,
+                )
         watchers = tuple(_Watcher(i) for i in context.instruments)
         with PassContext(context.opt_level, context.disabled, (*self.instruments, *watchers)):
             own = Module.of(module)
@@ -167,14 +182,18 @@ class _Watcher(Instrument):
         self.own.after(self.index, name, module.main.graph, seconds)
 
 
+def needed_names() -> tuple[str, ...]:
+    """Names of the passes that bring a graph to the form that code is made from, in their order."""
+    return tuple(p.name for p in pipelines.default_pipeline(0).passes)
+
+
 def in_compiler(sequence: Sequential, instruments: Iterable[Instrument]) -> InCompiler:
     """What takes the place of the compiler's pipeline.
 
     Raises:
         IngotError: INVALID_ARGUMENT, ``sequence`` lacks a pass that brings graphs to the form that code is made from.
     """
-    needed = [p.name for p in pipelines.default_pipeline(0).passes]
-    missing = [name for name in dict.fromkeys(needed) if name not in sequence.names]
+    missing = [name for name in needed_names() if name not in sequence.names]
     if missing and len(sequence):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,

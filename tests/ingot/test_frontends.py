@@ -35,6 +35,16 @@ def test_a_folder_of_tensorflow(tmp_path: Path) -> None:
         ingot.compile(tmp_path)
 
 
+def test_a_model_may_be_in_a_file_of_another_name(tmp_path: Path) -> None:
+    for name in ("model.pb", "model.pt"):
+        onnx.save(scale(), tmp_path / name)
+        ingot.compile(tmp_path / name, in_process=True)
+    (tmp_path / "graph.pb").write_bytes(b"\x0a\x05hello")
+    for name in ("graph.pb", "saved_model.pb"):
+        with pytest.raises(IngotError, match="a TensorFlow model is no ONNX model"):
+            ingot.compile(tmp_path / name)
+
+
 def other_class(package: str, name: str) -> type:
     return type(name, (), {"__module__": f"{package}.deep.inside"})
 

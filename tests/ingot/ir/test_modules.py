@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 from onnx import helper
+from onnx.backend.test.case.node import collect_testcases
 
 import ingot
 from ingot import ir
@@ -49,6 +51,18 @@ def test_parse_inverts_print(drawn_model: Model) -> None:
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
 def test_parse_inverts_print_of_models(path: Path) -> None:
     parsed_again(ir.from_onnx(path))
+
+
+@pytest.mark.slow
+def test_parse_inverts_print_of_the_conformance_models() -> None:
+    """Every fifth of them: strings, sequences, loops, every operator and element type."""
+    imported = 0
+    for case in collect_testcases(None)[::5]:
+        with contextlib.suppress(IngotError):
+            module = ir.from_onnx(case.model)
+            imported += 1
+            parsed_again(module).verify()
+    assert imported > 300
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -108,6 +122,13 @@ def test_calls_of_graphs_and_loops_compile(size: int) -> None:
     x = np.random.default_rng(size).standard_normal((size, 4)).astype(np.float32)
     np.testing.assert_allclose(module.interpret(x)[0], expected(x), rtol=1e-6)
     np.testing.assert_allclose(run(module, x), expected(x), rtol=1e-6)
+
+
+@pytest.mark.parametrize("level", [0, 1, 2])
+def test_calls_compile_at_every_level(level: int) -> None:
+    x = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
+    found = ingot.load(ingot.compile(doubled_and_increased(), opt_level=level, workers=0)).run({"x": x})
+    np.testing.assert_allclose(found["y"], expected(x), rtol=1e-6)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -201,8 +222,8 @@ def test_a_function_may_give_what_it_is_given() -> None:
         }
     """)
     x = np.arange(3, dtype=np.float32)
-    for given, wanted in zip(module.interpret(x), (x, x, [1, 2]), strict=True):
-        np.testing.assert_array_equal(given, wanted)
+    for result, wanted in zip(module.interpret(x), (x, x, [1, 2]), strict=True):
+        np.testing.assert_array_equal(result, wanted)
     found = ingot.load(ingot.compile(module, workers=0)).run({"x": x})
     np.testing.assert_array_equal(found["c"], [1, 2])
 

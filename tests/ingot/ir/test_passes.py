@@ -300,6 +300,12 @@ def test_what_cannot_be_compiled_so_is_refused() -> None:
         ingot.compile(classifier(), pipeline=ir.Sequential([ir.passes.Fuse()]))
 
 
+def test_what_a_context_cannot_disable_in_compilation() -> None:
+    for name, message in (("fuse", "needed at every level"), ("fuze", "unknown pass 'fuze'")):
+        with pytest.raises(IngotError, match=message), ir.PassContext(disabled=[name], instruments=[ir.Timing()]):
+            ingot.compile(classifier())
+
+
 def test_what_went_through_the_pipeline_already_is_compiled_without() -> None:
     done = ir.default_pipeline()(ir.from_onnx(classifier()))
     image = np.random.default_rng(0).random((1, 3, 8, 8), dtype=np.float32)
