@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from compiler_service.compiler.graph_passes.calls.binding import FunctionType, callee, calls
@@ -16,10 +16,13 @@ from ingot.ir.loops import LoopFunction
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import dim_symbols
-from shared_ir.graph.ir import INVOKE_OP, Attribute, Graph, Node
+from shared_ir.graph.ir import INVOKE_OP, Attribute, Graph, Node, walk_graphs
+from shared_ir.printable import some_of
 from shared_ir.types import TensorType
 
 Functions = Mapping[str, Function]
+MOST_NODES = 1 << 20
+"""Of a function with all that it calls."""
 
 
 def call_order(functions: Functions, roots: tuple[str, ...]) -> tuple[str, ...]:
@@ -29,34 +32,48 @@ def call_order(functions: Functions, roots: tuple[str, ...]) -> tuple[str, ...]:
         IngotError: NOT_FOUND, a function is called that is not there; INVALID_ARGUMENT, one calls itself, by others or at once.
     """
     order: dict[str, None] = {}
-
-    def visit(name: str, path: tuple[str, ...]) -> None:
-        if name in path:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the function {name!r} calls itself, which has no end that a compiler could see",
-                expected="functions that do not call themselves",
-                received=" calls ".join((*path[path.index(name) :], name)),
-                remedy="Repeat with a Loop or a Scan, which say how often.",
-            )
-        if name in order:
-            return
-        function = functions[name]
-        for node in calls(function.graph) if isinstance(function, GraphFunction) else ():
-            if callee(node) not in functions:
-                raise IngotError(
-                    ErrorCode.NOT_FOUND,
-                    f"the module has no function {callee(node)!r}",
-                    node=str(node),
-                    expected=f"one of {', '.join(functions)}",
-                    received=callee(node),
-                )
-            visit(callee(node), (*path, name))
-        order[name] = None
-
+    path: dict[str, Iterator[Node]] = {}
     for root in roots:
-        visit(root, ())
+        if root not in order:
+            path[root] = _calls_of(functions[root])
+        while path:
+            name = next(reversed(path))
+            node = next(path[name], None)
+            if node is None:
+                order[name] = None
+                del path[name]
+            elif callee(node) in path:
+                raise _recursion((*path, callee(node)))
+            elif callee(node) not in functions:
+                raise _missing(node, functions)
+            elif callee(node) not in order:
+                path[callee(node)] = _calls_of(functions[callee(node)])
     return tuple(order)
+
+
+def _calls_of(function: Function) -> Iterator[Node]:
+    return iter(calls(function.graph) if isinstance(function, GraphFunction) else ())
+
+
+def _recursion(path: tuple[str, ...]) -> IngotError:
+    name = path[-1]
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"the function {name!r} calls itself, which has no end that a compiler could see",
+        expected="functions that do not call themselves",
+        received=" calls ".join(path[path.index(name) :]),
+        remedy="Repeat with a Loop or a Scan, which say how often.",
+    )
+
+
+def _missing(node: Node, functions: Functions) -> IngotError:
+    return IngotError(
+        ErrorCode.NOT_FOUND,
+        f"the module has no function {callee(node)!r}",
+        node=str(node),
+        expected=f"one of {some_of(tuple(functions))}",
+        received=callee(node),
+    )
 
 
 def check_calls(graph: Graph, functions: Functions) -> None:
@@ -107,6 +124,7 @@ def linked(functions: Functions, name: str) -> Graph:
         IngotError: as :func:`call_order` and :func:`check_calls`.
     """
     order = call_order(functions, (name,))
+    _check_size(functions, order)
     called = {n: f for n in order if isinstance(f := functions[n], LoopFunction)}
     done: dict[str, Graph] = {}
     for each in order:
@@ -116,6 +134,24 @@ def linked(functions: Functions, name: str) -> Graph:
             own = map_graphs(function.graph, lambda body, _: _with_loops(body, called))
             done[each] = inline(own, done)
     return done[name]
+
+
+def _check_size(functions: Functions, order: tuple[str, ...]) -> None:
+    """Raises IngotError: LIMIT_EXCEEDED; each call is a copy, and functions that call others twice double what they call."""
+    sizes: dict[str, int] = {}
+    for name in order:
+        function = functions[name]
+        if isinstance(function, GraphFunction):
+            own = sum(len(g.nodes) for g in walk_graphs(function.graph))
+            sizes[name] = own + sum(sizes.get(callee(node), 1) for node in calls(function.graph))
+            if sizes[name] > MOST_NODES:
+                raise IngotError(
+                    ErrorCode.LIMIT_EXCEEDED,
+                    f"the function {name!r} has too many nodes with all that it calls",
+                    expected=f"at most {MOST_NODES}",
+                    received=str(sizes[name]),
+                    remedy="Call less often, or repeat with a Loop.",
+                )
 
 
 def _with_loops(graph: Graph, loops: Mapping[str, LoopFunction]) -> Graph:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from types import MappingProxyType
@@ -20,6 +21,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph
 from shared_ir.graph.ir import Module as Model
 from shared_ir.graph.text import large_arrays, parse_graphs, print_graph, print_interface
+from shared_ir.printable import some_of
 from shared_ir.types import ObjectType
 
 MAIN = "main"
@@ -77,10 +79,20 @@ class Module:
     interface: ModelInterface = ModelInterface()
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "functions", tuple(self.functions))
-        names = [f.name for f in self.functions]
-        for name in names:
-            if _NAME.fullmatch(name) is None or names.count(name) > 1:
+        given: Any = self.functions
+        found = tuple(given) if isinstance(given, Iterable) else (given,)
+        object.__setattr__(self, "functions", found)
+        strange = [type(f).__qualname__ for f in found if not isinstance(f, GraphFunction | LoopFunction)]
+        if strange:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "a module holds functions",
+                expected="GraphFunction and LoopFunction",
+                received=", ".join(strange),
+            )
+        counts = Counter(f.name for f in found)
+        for name, count in counts.items():
+            if _NAME.fullmatch(name) is None or count > 1:
                 raise IngotError(
                     ErrorCode.INVALID_ARGUMENT,
                     "each function of a module has a name of its own",
@@ -102,7 +114,9 @@ class Module:
         found = self.by_name.get(name)
         if found is None:
             message = f"the module has no function {name!r}"
-            raise IngotError(ErrorCode.NOT_FOUND, message, expected=f"one of {', '.join(self.by_name)}", received=name)
+            raise IngotError(
+                ErrorCode.NOT_FOUND, message, expected=f"one of {some_of(tuple(self.by_name))}", received=name
+            )
         return found
 
     def __contains__(self, name: object) -> bool:

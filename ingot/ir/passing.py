@@ -137,6 +137,14 @@ def module_pass(
 
 
 def _declared(name: str, level: int, *facts: Iterable[str]) -> dict[str, Any]:
+    if not isinstance(name, str) or not name:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a pass has a name",
+            field="name",
+            expected='@ir.function_pass("name")',
+            received=getattr(name, "__name__", None) or repr(name),
+        )
     if type(level) is not int or level not in LEVELS:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,

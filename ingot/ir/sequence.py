@@ -35,6 +35,15 @@ class Sequential:
 
     def __init__(self, passes: Iterable[Pass | Sequential]) -> None:
         flat = [p for item in passes for p in (item.passes if isinstance(item, Sequential) else (item,))]
+        strange = [getattr(p, "__name__", type(p).__qualname__) for p in flat if not isinstance(p, Pass)]
+        if strange:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "a sequence is of passes",
+                field="passes",
+                expected="ir.passes.Fuse(), or what @ir.function_pass and @ir.module_pass make",
+                received=", ".join(strange),
+            )
         object.__setattr__(self, "passes", tuple(flat))
         check_order(self.passes)
         _check_facts(self.passes)
@@ -193,6 +202,14 @@ def in_compiler(sequence: Sequential, instruments: Iterable[Instrument]) -> InCo
     Raises:
         IngotError: INVALID_ARGUMENT, ``sequence`` lacks a pass that brings graphs to the form that code is made from.
     """
+    if not isinstance(sequence, Sequential):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a pipeline is a sequence of passes",
+            field="pipeline",
+            expected="ir.Sequential, such as ir.default_pipeline(target)",
+            received=type(sequence).__qualname__,
+        )
     missing = [name for name in needed_names() if name not in sequence.names]
     if missing and len(sequence):
         raise IngotError(

@@ -283,6 +283,29 @@ def test_what_does_not_fit_is_refused(functions: str, code: ErrorCode, message: 
         assert caught.value.code is code
 
 
+def chain(length: int, calls: int) -> ir.Module:
+    """Functions of which each calls the next so many times."""
+    text = ["module {opset=1}"]
+    for number in range(length):
+        name, next_one = "main" if number == 0 else f"f{number}", f"f{number + 1}"
+        nodes = [f'%v{i + 1}: float32[n] = ingot.Invoke(%v{i}) {{function="{next_one}"}}' for i in range(calls)]
+        text.append(f"graph {name}(%v0: float32[n]) -> (%v{calls}) {{ {' '.join(nodes)} }}")
+    return ir.Module.parse(
+        "\n".join([*text, f"graph f{length}(%x: float32[n]) -> (%y) {{ %y: float32[n] = Neg(%x) }}"])
+    )
+
+
+def test_calls_are_as_deep_as_they_like_and_no_more_than_memory_holds() -> None:
+    deep, many = chain(1500, 1), chain(40, 2)
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(deep.interpret(x)[0], -x)
+    many.verify()
+    for asked in (lambda: many.interpret(x), lambda: ingot.compile(many)):
+        with pytest.raises(IngotError, match="too many nodes") as caught:
+            asked()
+        assert caught.value.code is ErrorCode.LIMIT_EXCEEDED
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -140,6 +141,22 @@ def test_what_an_own_pass_makes_is_checked(result: object, message: str) -> None
     with pytest.raises(IngotError, match=message) as caught:
         wrong(ir.Module.parse(SQUARES))
     assert caught.value.code is not ErrorCode.COMPILER_FAULT
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        (lambda: ir.function_pass(lambda graph: graph), r'a pass has a name.*@ir.function_pass\("name"\)'),  # type: ignore[arg-type]
+        (lambda: ir.Sequential([lambda module: module]), "a sequence is of passes.*received <lambda>"),  # type: ignore[list-item]
+        (lambda: ir.Sequential([ir.passes.Fuse]), "a sequence is of passes.*received Fuse"),  # type: ignore[list-item]
+        (lambda: ingot.compile(classifier(), pipeline=[ir.passes.Fuse()]), "a pipeline is a sequence"),  # type: ignore[arg-type]
+        (lambda: ir.Module((ir.Module.parse(SQUARES).main.graph,)), "a module holds functions.*received Graph"),  # type: ignore[arg-type]
+    ],
+)
+def test_what_is_handed_in_by_mistake_is_told(made: Callable[[], object], message: str) -> None:
+    with pytest.raises(IngotError, match=message) as caught:
+        made()
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 # -- sequences
