@@ -98,7 +98,10 @@ class _Local:
     pipeline: Sequential | None
 
     def compile(self, model: Any, target: Any, options: Mapping[str, Any]) -> Artifact:
-        own = hasattr(model, "SerializeToString") or hasattr(model, "compiler_source")
+        is_module = hasattr(model, "compiler_source")
+        if is_module:
+            _require_as_it_is(external_data=self.external_data, **options)
+        own = hasattr(model, "SerializeToString") or is_module
         is_foreign = has_children() and not self.in_process and not own
         with compiler():
             if is_foreign:
@@ -144,6 +147,17 @@ class _Local:
         if sequence is None:
             sequence = default_pipeline(target, options.opt_level, winograd=options.allows("winograd"))
         return in_compiler(sequence, context.instruments)
+
+
+def _require_as_it_is(**options: Any) -> None:
+    for name in ("shapes", "overridable", "external_data"):
+        if options.get(name):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{name} says how a model is read, and a module has been read",
+                field=name,
+                remedy="Give it to ingot.ir.from_onnx." if name != "overridable" else "Leave it out.",
+            )
 
 
 def _require_no_verification(asked: str) -> None:

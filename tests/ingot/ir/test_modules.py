@@ -14,7 +14,7 @@ from onnx import helper
 from onnx.backend.test.case.node import collect_testcases
 
 import ingot
-from ingot import ir
+from ingot import ir, te
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Module as Model
 from tests.ingot.ir.programs import INCREMENT, Array, double, doubled_and_increased, drawn, expected
@@ -346,6 +346,41 @@ def test_a_model_brings_no_loops_of_its_own() -> None:
 def test_a_module_without_main_is_not_compiled() -> None:
     with pytest.raises(IngotError, match="no function 'main'"):
         ingot.compile(ir.Module((double(), INCREMENT)))
+
+
+def test_loops_of_a_schedule_are_called() -> None:
+    """What ``te.lower`` makes, with a tail, vectors and tasks."""
+    m = te.var("m")
+    first, second = te.placeholder((m,), name="first"), te.placeholder((m,), name="second")
+    total = te.compute((m,), lambda i: first[i] + second[i], name="total")
+    schedule = te.schedule(total)
+    outer, inner = schedule[total].split("i", 64)
+    schedule[total].vectorize(inner, 16).parallel(outer)
+    add = te.lower(schedule, [first, second], name="add")
+    b = ir.GraphBuilder()
+    x = b.input("x", (ir.symbol("n"), 3))
+    rows = b.reshape(x, (-1,))
+    module = ir.Module((b.function(b.call(add, rows, b.neg(b.call(add, rows, rows)), name="y")), add))
+    parsed_again(module).verify()
+    given_x = np.random.default_rng(0).random((45, 3), dtype=np.float32)
+    for found in (module.interpret(given_x)[0], run(module, given_x)):
+        np.testing.assert_allclose(found, -given_x.reshape(-1), rtol=1e-6)
+
+
+def test_a_module_has_been_read_already() -> None:
+    for option in ({"shapes": {"x": [1, 4]}}, {"overridable": ["x"]}, {"external_data": {"x": b""}}):
+        with pytest.raises(IngotError, match="a module has been read"):
+            ingot.compile(doubled_and_increased(), **option)
+
+
+def test_calls_of_loops_run_in_every_executor_and_bundle() -> None:
+    x = np.linspace(-1, 1, 20, dtype=np.float32).reshape(5, 4)
+    artifact = ingot.compile(doubled_and_increased(), bundle="shared")
+    assert artifact.attachments["bundle.so"]
+    for executor in ("aot", "graph"):
+        found = ingot.load(artifact, executor=executor).run({"x": x})
+        np.testing.assert_allclose(found["y"], expected(x), rtol=1e-6)
+    assert ingot.compile(doubled_and_increased(), "raspberry-pi/4b").manifest.cpu == "cortex-a72"
 
 
 # -- models and files
