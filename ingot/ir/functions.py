@@ -100,6 +100,7 @@ def interpreted(graph: Graph, arrays: tuple[Array, ...]) -> tuple[Array, ...]:
             expected=", ".join(map(str, graph.inputs)) or "none",
             received=f"{len(arrays)} arrays",
         )
+    arrays = tuple(map(np.asarray, arrays))
     for value, array in zip(graph.inputs, arrays, strict=True):
         given = TensorType(value.dtype, value.shape)
         if dtype_of(array) is not value.dtype:
