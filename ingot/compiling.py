@@ -146,7 +146,7 @@ class _Local:
 
         if sequence is None:
             sequence = default_pipeline(target, options.opt_level, winograd=options.allows("winograd"))
-        return in_compiler(sequence, context.instruments)
+        return in_compiler(sequence, context.instruments, is_own=self.pipeline is not None)
 
 
 def _require_as_it_is(**options: Any) -> None:

@@ -134,7 +134,7 @@ def compile_as_asked(
 
     with log.stage("passes"):
         variants = side_by_side([optimize(v, target, options, log, passes) for v in variants])
-    made = "" if passes is None else sha256_hex("".join(print_graph(v.module.graph) for v in variants).encode())
+    made = _digest(variants) if passes is not None and passes.is_own else ""
 
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
@@ -381,6 +381,11 @@ def optimize(
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
     return replace(variant, module=module, memory=memory)
+
+
+def _digest(variants: Sequence[Variant]) -> str:
+    """Of the graphs as passes have left them."""
+    return sha256_hex("".join(print_graph(v.module.graph) for v in variants).encode())
 
 
 __all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]

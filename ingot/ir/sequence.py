@@ -153,6 +153,7 @@ class InCompiler:
 
     sequence: Sequential
     instruments: tuple[Instrument, ...]
+    is_own: bool
 
     def run(self, module: Model, context: pass_manager.PassContext) -> Model:
         """``module`` after the passes that ``context`` enables.
@@ -196,8 +197,11 @@ def needed_names() -> tuple[str, ...]:
     return tuple(p.name for p in pipelines.default_pipeline(0).passes)
 
 
-def in_compiler(sequence: Sequential, instruments: Iterable[Instrument]) -> InCompiler:
+def in_compiler(sequence: Sequential, instruments: Iterable[Instrument], *, is_own: bool) -> InCompiler:
     """What takes the place of the compiler's pipeline.
+
+    Args:
+        is_own: whether it is another one, and not watched alone.
 
     Raises:
         IngotError: INVALID_ARGUMENT, ``sequence`` lacks a pass that brings graphs to the form that code is made from.
@@ -220,4 +224,4 @@ def in_compiler(sequence: Sequential, instruments: Iterable[Instrument]) -> InCo
             received=str(sequence),
             remedy="Begin with ir.default_pipeline(target), and put passes into it or leave others out.",
         )
-    return InCompiler(sequence, tuple(instruments))
+    return InCompiler(sequence, tuple(instruments), is_own)

@@ -299,6 +299,9 @@ def test_a_context_reaches_compilation() -> None:
     assert artifact.manifest.options["opt_level"] == 1
     assert artifact.manifest.options["disabled_passes"] == ["eliminate-dead-code"]
     assert "after fuse" in names.seen
+    assert (
+        artifact.manifest.key == ingot.compile(proto, opt_level=1, disabled_passes=["eliminate-dead-code"]).manifest.key
+    )
     assert not {"before fold-batch-norm", "before eliminate-dead-code"} & set(names.seen)
     with ir.PassContext(opt_level=1):
         assert ingot.compile(proto, opt_level=2).manifest.options["opt_level"] == 2
