@@ -68,7 +68,7 @@ class CompilerSettings:
         liveness_file: touched by a worker every 2 seconds while it takes work, or has its hands full; by default ``home/worker.alive``.
         workers: stages that one worker process runs at once.
         queues: what a worker takes: ``compile``, ``tune``, ``verify``, with commas between; all of them by default.
-        job_memory, job_seconds, job_threads: limits of a stage: memory of each of its processes, time, threads.
+        job_memory, job_seconds, job_threads: of a stage: memory of each process and size of each file, time, threads.
         lease_seconds: after this time without a sign of life a worker counts as lost.
         keep_jobs_seconds: how long finished jobs are remembered.
         drain_seconds: how long running calls may take when the server stops.

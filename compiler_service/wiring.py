@@ -99,7 +99,9 @@ def make_parts(
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))
     service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
-    limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
+    # A file of an artifact has been in memory; one that holds nothing costs a stage nothing, and the store its whole size.
+    memory_and_files = {"memory": settings.job_memory, "file_size": settings.job_memory}
+    limits = StageLimits(**memory_and_files, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required, _emulator)
     return Parts(service, counters, repository, sources, tuning, runner, keys, Reproducers(store))
 

@@ -12,14 +12,26 @@ from ingot.artifact import Artifact
 from ingot.compiling import compile
 from ingot.model import load
 from ingot.target import Target
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 
 if TYPE_CHECKING:
     from ingot.client import Client
+    from ingot.codegen import register_backend
     from ingot.endpoint import Endpoint
     from runtime_service.loading.model import Model
 
-__all__ = ["Artifact", "Client", "Endpoint", "IngotError", "Model", "Target", "compile", "load"]
+__all__ = [
+    "Artifact",
+    "Client",
+    "Endpoint",
+    "ErrorCode",
+    "IngotError",
+    "Model",
+    "Target",
+    "compile",
+    "load",
+    "register_backend",
+]
 
 
 def __getattr__(name: str) -> Any:
@@ -29,6 +41,8 @@ def __getattr__(name: str) -> Any:
             from ingot.client import Client as found
         case "Endpoint":
             from ingot.endpoint import Endpoint as found  # type: ignore[assignment]
+        case "register_backend":
+            from ingot.codegen import register_backend as found  # type: ignore[assignment]
         case "Model":
             from runtime_service.loading.model import Model as found  # type: ignore[assignment]
         case _:

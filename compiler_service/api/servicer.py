@@ -25,6 +25,7 @@ from compiler_service.jobs.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord, Orderer
 from compiler_service.jobs.watching import Watching
 from compiler_service.settings import CompilerSettings
+from compiler_service.stages.checked import read_check
 from compiler_service.stages.runner import StoppedError
 from compiler_service.store.sources import Look, accept, request_source
 from compiler_service.wiring import Parts
@@ -125,7 +126,7 @@ class CompilerServicer(RegistryServicer):
             raise IngotError(ErrorCode.CANCELLED, "the check was cancelled") from error
         finally:
             self._checks.release()
-        return converters.check_to_pb(answer["report"])
+        return converters.check_to_pb(read_check(answer))
 
     # ---- jobs
 

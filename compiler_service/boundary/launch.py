@@ -35,7 +35,7 @@ def close_others(kept: set[int]) -> None:
 
 def main(arguments: list[str]) -> int:
     policy = Policy.from_json(Path(arguments[0]).read_bytes())
-    close_others(set(policy.descriptors))
+    close_others({*policy.descriptors, policy.refusal})
     missing = enter_outer(policy)
     if not policy.closes_later:
         enter_inner(policy, missing)
@@ -46,7 +46,11 @@ def main(arguments: list[str]) -> int:
     lacking = [f"{part}: {reason}" for part, reason in missing.items() if part in policy.required]
     if lacking:
         print(f"the boundary lacks what INGOT_SANDBOX requires: {'; '.join(lacking)}", file=sys.stderr)
+        if policy.refusal >= 0:
+            os.write(policy.refusal, b"!")
         return REFUSED
+    if policy.refusal >= 0:
+        os.set_inheritable(policy.refusal, False)
     return os.execv(program[0], program)
 
 

@@ -22,6 +22,7 @@ class Policy:
         stays: it outlives the thread that started it. Otherwise it is killed with that thread.
         locks: it may lock files, as zig does in its cache. It could keep others waiting who lock a file that it reads.
         closes_later: it enters all but the namespaces by itself, for each child of its own, before that reads anything.
+        refusal: an open descriptor, which the program does not get: what is written there is that it was not started; -1 for none.
         kept_out: what no grant may lead to; the file view counts as missing where one of these can be opened.
     """
 
@@ -33,6 +34,7 @@ class Policy:
     locks: bool = False
     closes_later: bool = False
     kept_out: Sequence[str] = ()
+    refusal: int = -1
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

@@ -167,6 +167,15 @@ REFUSED: Mapping[str, Numbers] = {
     "msgctl": (71, 187),
     "mq_open": (240, 180),
     "mq_unlink": (241, 181),
+    # of which the machine or the user has so many for all processes together, and one could take them all
+    "io_setup": (206, 0),
+    "io_destroy": (207, 1),
+    "io_submit": (209, 2),
+    "io_cancel": (210, 3),
+    "io_getevents": (208, 4),
+    "io_pgetevents": (333, 292),
+    "epoll_create": (213, None),
+    "epoll_create1": (291, 20),
     # who it is, and the group that it is killed with
     "setuid": (105, 146),
     "setgid": (106, 144),

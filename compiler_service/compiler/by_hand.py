@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from compiler_service.compiler.codegen.toolchain.link import link_library
-from compiler_service.compiler.codegen.toolchain.support import require_llvm
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.describing import describe
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import CodeSettings, describe, generate
+from compiler_service.compiler.pipeline import CodeSettings, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
 from compiler_service.compiler.progress import Log, silent
 from compiler_service.compiler.schedule.default import ChosenSchedule
@@ -32,13 +32,13 @@ def compile_staged(
         IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
     """
     options, log = options or CompileOptions(), Log.from_environment(silent)
-    require_llvm(target)
+    backend_of(target).require(target)
     with log.stage("kernels"):
         variant, staged = staged_variant(program, arguments, name, target)
     ways = [(each.kernel, (_by_hand(each),)) for each in staged]
     code = generate([variant], range(len(staged)), ways, CodeSettings(name, target, options, workers=0), log)
     with log.stage("link"):
-        library = link_library(code.objects, target)
+        library = backend_of(target).link(code.objects, target)
     definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in staged)
     manifest = describe(name, ModelSource.of(definitions.encode()), target, options, b"")
     facts = {"kernels": len(staged), "stages": dict(log.seconds)}

@@ -8,12 +8,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
-from compiler_service.compiler.codegen.entry.module import emit_entry
+from compiler_service.compiler.backends.face import Backend
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
-from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
-from compiler_service.compiler.codegen.toolchain.support import require_llvm
+from compiler_service.compiler.describing import describe, describe_code, digest_of
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.compiler.frontend.importing.inference import Inference
 from compiler_service.compiler.frontend.load import import_model
@@ -24,10 +23,8 @@ from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memor
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, ModulePasses, PassContext
-from compiler_service.compiler.loop_ir import passes as loop_passes
+from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.program.accuracy import describe_code
-from compiler_service.compiler.program.attachments import link_attachments
 from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
     BuiltKernel,
@@ -49,19 +46,17 @@ from compiler_service.compiler.reference.verification import (
     require_verified,
     verify,
 )
-from compiler_service.compiler.schedule.default import METHODS, ChosenSchedule
+from compiler_service.compiler.schedule.default import METHODS, RULES, ChosenSchedule, RuleRow
 from compiler_service.compiler.showing import show_code, show_loops
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
 from compiler_service.compiler.version import compiler_version
-from shared_ir.artifact.value import ABI_VERSION, CompiledArtifact, Manifest, artifact_key
-from shared_ir.digest import sha256_hex
+from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.text import print_graph
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target
-from shared_ir.plan.program import Plan
+from shared_ir.plan.program import Call, Plan, walk_steps
 
 
 def compile_model(
@@ -124,8 +119,8 @@ def compile_as_asked(
 ) -> CompiledArtifact:
     """The whole compiler at the level of ``options``; see :func:`compile_model`."""
     workers = usable_cores() if workers is None else workers
-    log = Log.from_environment(progress)
-    require_llvm(target)
+    log, backend = Log.from_environment(progress), backend_of(target)
+    backend.require(target)
 
     with log.stage("import"):
         variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
@@ -134,21 +129,22 @@ def compile_as_asked(
 
     with log.stage("passes"):
         variants = side_by_side([optimize(v, target, options, log, passes) for v in variants])
-    made = _digest(variants) if passes is not None and passes.is_own else ""
+    made = digest_of(variants) if passes is not None and passes.is_own else ""
 
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
         kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
         tuned = TuningRecords(read_records(records), target)
 
-    ways = [(k, schedules_for(k, target, tuned, allowed_methods(options))) for k in kernels]
+    rules, methods = rules_of(backend), allowed_methods(options, backend)
+    ways = [(k, schedules_for(k, target, tuned, methods, rules)) for k in kernels]
     code = generate(
         variants, numbers, ways, CodeSettings(name, target, options, workers, rows.symbol, weights_path), log
     )
 
     with log.stage("link"):
-        library = link_library(code.objects, target)
-        attachments = link_attachments(code.objects, code.plan, code.weights, target, options.bundle)
+        library = backend.link(code.objects, target)
+        attachments = link_attachments(code.objects, code.plan, code.weights, target, options)
 
     manifest = describe(name, source, target, options, records, made)
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": code.plan.weights_size}
@@ -194,34 +190,44 @@ def generate(
 ) -> GeneratedCode:
     """Schedule, lower and emit ``kernels``, each with ways to come by its schedule, and the plan that launches them."""
     target, denormals = settings.target, settings.options.denormals
+    backend, loop_passes = backend_of(target), LoopPipeline(tuple(backend_of(target).loop_passes))
     built, pending = list[BuiltKernel](), dict[str, Future[bytes]]()
-    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, settings.workers) as compiler:
+    with log.stage("codegen", len(kernels)) as report, backend.objects(target, settings.workers) as compiler:
         for kernel, schedules in kernels:
-            item = build_kernel(kernel, target, schedules, log)
+            item = build_kernel(kernel, target, schedules, loop_passes, log)
             show_loops(log, item, target)
             with log.part("emit"):
-                text = emit_kernel(item.function, target, kernel.name)
-            show_code(log, kernel.name, text, target)
-            pending[kernel.name] = compiler.submit(kernel.name, text)
+                source = backend.kernel(item.function, target, kernel.name)
+            show_code(log, kernel.name, source, target)
+            pending[kernel.name] = compiler.submit(kernel.name, source)
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
         program = build_program(variants, numbers, built, scratch, settings.name, settings.batch, proves=log.verifies)
         names = [b.kernel.name for b in built]
-        entry = emit_entry(program.plan, target, names, compiler_version(), denormals=denormals)
+        entry = backend.entry(program.plan, target, names, compiler_version(), denormals=denormals)
         pending["entry"] = compiler.submit("entry", entry)
         weights = program.weights.write(settings.weights_path, denormals=denormals)
         objects = {name: future.result() for name, future in pending.items()}
     return GeneratedCode(built, program.plan, weights, objects)
 
 
-def allowed_methods(options: CompileOptions) -> frozenset[str]:
+def rules_of(backend: Backend) -> tuple[RuleRow, ...]:
+    """The rules whose schedules ``backend`` takes."""
+    return tuple(row for row in RULES if backend.takes_rule(row.name))
+
+
+def allowed_methods(options: CompileOptions, backend: Backend) -> frozenset[str]:
     """Names of the rows of ``METHODS`` that may be used."""
-    return frozenset(row.name for row in METHODS if options.allows(row.name))
+    return frozenset(row.name for row in METHODS if options.allows(row.name) and backend.takes_rule(row.name))
 
 
 def build_kernel(
-    kernel: Kernel, target: Target, schedules: Iterable[Callable[[], ChosenSchedule | None]], log: Log
+    kernel: Kernel,
+    target: Target,
+    schedules: Iterable[Callable[[], ChosenSchedule | None]],
+    loop_passes: LoopPipeline,
+    log: Log,
 ) -> BuiltKernel:
     """``kernel`` by the first of ``schedules`` that fits: scheduled, lowered, and through the passes of loop IR.
 
@@ -253,30 +259,6 @@ def build_kernel(
         return BuiltKernel(kernel, chosen.rule, chosen.schedule, function, reason, required)
     assert fault is not None
     raise fault
-
-
-def describe(
-    name: str,
-    source: ModelSource | ModuleSource,
-    target: Target,
-    options: CompileOptions,
-    records: bytes,
-    made: str = "",
-) -> Manifest:
-    """The manifest of what is compiled from these; it names everything that changes code, of passes what they ``made``, a digest."""
-    given, model_sha256, version = options.to_dict(), source.sha256(), compiler_version()
-    return Manifest(
-        name=name,
-        key=artifact_key(model_sha256 + made, target, given, sha256_hex(records) if records else "", version),
-        abi_version=ABI_VERSION,
-        compiler_version=version,
-        triple=target.triple,
-        cpu=target.cpu,
-        features=target.features,
-        min_glibc=min_glibc(target),
-        model_sha256=model_sha256,
-        options=given,
-    )
 
 
 def tune_model(
@@ -322,7 +304,9 @@ def _tuned(
     old = read_records(records)
     known = TuningRecords(old, target)
     definitions = [d for v in variants for d in v.definitions]
-    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, allowed_methods(options))
+    found = tune_kernels(
+        kernels, definitions, known, target, options.tune, progress, allowed_methods(options, backend_of(target))
+    )
     return write_records(merge(old, found))
 
 
@@ -383,9 +367,28 @@ def optimize(
     return replace(variant, module=module, memory=memory)
 
 
-def _digest(variants: Sequence[Variant]) -> str:
-    """Of the graphs as passes have left them."""
-    return sha256_hex("".join(print_graph(v.module.graph) for v in variants).encode())
+def link_attachments(
+    objects: Mapping[str, bytes], plan: Plan, weights: memoryview | Path, target: Target, options: CompileOptions
+) -> dict[str, bytes]:
+    """The bundle that was asked for, by its file name in the artifact.
+
+    Raises:
+        IngotError: UNSUPPORTED_OPERATOR, the model has steps that are no native code.
+    """
+    if not options.bundle:
+        return {}
+    call = next((step for step in walk_steps(plan.steps) if isinstance(step, Call)), None)
+    if call is not None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR,
+            "a bundle is native code alone, and the model looks into strings, sequences or optionals",
+            node=", ".join(call.nodes),
+            expected="operators on numbers, or that move and compare strings",
+            received=call.function,
+            remedy="Compile without a bundle and load the artifact with the runtime.",
+        )
+    name = "program" if options.bundle == "executable" else "bundle.so"
+    return {name: backend_of(target).bundle(objects, weights, target, options.bundle)}
 
 
 __all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compiler_service.compiler.codegen.toolchain.machine import assembly
+from compiler_service.compiler.backends.face import SourceCode
+from compiler_service.compiler.backends.llvm import LLVM_IR
+from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.program.kernels import BuiltKernel
 from compiler_service.compiler.progress import Log
@@ -21,9 +23,9 @@ def show_loops(log: Log, item: BuiltKernel, target: Target) -> None:
         log.show(4, f"{name}.flat", print_function(item.function))
 
 
-def show_code(log: Log, name: str, text: str, target: Target) -> None:
+def show_code(log: Log, name: str, source: SourceCode, target: Target) -> None:
     """DEBUG 5 and 6: LLVM IR, assembly."""
     if log.wants(5):
-        log.show(5, f"{name}.llvm", text)
+        log.show(5, f"{name}.llvm" if source.language == LLVM_IR else f"{name}.{source.language}", source.text)
     if log.wants(6):
-        log.show(6, f"{name}.assembly", assembly(text, target))
+        log.show(6, f"{name}.assembly", backend_of(target).assembly(source, target))

@@ -26,10 +26,11 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.progress import Progress, silent
 from compiler_service.stages.attend import attend
+from compiler_service.stages.checked import read_check
 from compiler_service.stages.kept import start_child
-from compiler_service.stages.messages import MOST_LINES, Lines
+from compiler_service.stages.messages import MOST_LINE_CHARACTERS, MOST_LINES, Lines
 from compiler_service.stages.outcome import StageError, how_it_died, killed_for_memory, read_compiled, read_result
-from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
+from compiler_service.stages.process import ARTIFACT, MOST_RECORD_BYTES, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -67,22 +68,21 @@ def compile_in_child(
         (work / RECORDS).write_bytes(records)
         result = _run(work, {"stage": "compile", **order}, source, options, progress)
         _warn(result.get("warnings", ()))
-        artifact = read_compiled(work / ARTIFACT)
+        artifact = read_compiled(work / ARTIFACT, StageLimits.memory)
         assert isinstance(artifact.weights, Path)
-        return replace(artifact, weights=map_file(artifact.weights)), (work / RECORDS).read_bytes()
+        return replace(artifact, weights=map_file(artifact.weights)), read_own(work / RECORDS, MOST_RECORD_BYTES)
 
 
 def check_in_child(source: ModelSource, options: CompileOptions) -> Mapping[str, Any]:
     """What keeps a model from being compiled, as :meth:`compiler_service.stages.process.Stages.check` answers it."""
     with _work() as work:
-        report: Mapping[str, Any] = _run(work, {"stage": "check"}, source, options, silent)["report"]
-        return report
+        return read_check(_run(work, {"stage": "check"}, source, options, silent))
 
 
 def graph_text_in_child(source: ModelSource) -> str:
     """As :func:`compiler_service.stages.compiler.graph_text`."""
     with _work() as work:
-        return str(_run(work, {"stage": "graph"}, source, CompileOptions(), silent)["text"])
+        return str(_run(work, {"stage": "graph"}, source, CompileOptions(), silent).get("text", ""))
 
 
 def _run(
@@ -107,7 +107,7 @@ def _run(
     killed = killed_for_memory()
     status = _attend(work, lines)
     if status:
-        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, required=bool(required))
+        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, refused=False)
     try:
         return read_result(work)
     except StageError as error:
@@ -199,8 +199,10 @@ def _pass_on(message: Mapping[str, Any], progress: Progress, debug: bool) -> Non
 
 def _warn(said: Any) -> None:
     kinds = {OptimisationFaultWarning.__name__: OptimisationFaultWarning}
-    for kind, text in said:
-        warnings.warn(printable(str(text)), kinds.get(kind, UserWarning), stacklevel=4)
+    for pair in said[:MOST_LINES] if isinstance(said, list) else ():
+        match pair:
+            case [str(kind), str(text)]:
+                warnings.warn(printable(text[:MOST_LINE_CHARACTERS]), kinds.get(kind, UserWarning), stacklevel=4)
 
 
 def _here() -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import contextlib
 import os
 import selectors
-import signal
 import socket
 import sys
 import tempfile
@@ -27,6 +26,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import check_model, compile_model, tune_model
 from compiler_service.stages.compiler import check_to_dict, graph_text
+from compiler_service.stages.group import adopt_orphans, end_group, kill_group
 from compiler_service.stages.nursery_protocol import LONGEST_ORDER, READY, STATUS
 from compiler_service.stages.process import ARTIFACT, RECORDS, Progress, answer
 from compiler_service.stages.runner import BOUNDARY_FILE
@@ -47,6 +47,7 @@ class Nursery:
 
     def serve(self) -> None:
         """Who started it may have been ended before it is ready: then there is nobody to serve, and nobody to tell."""
+        adopt_orphans()
         try:
             self._orders.send(READY)
         except BrokenPipeError:
@@ -81,14 +82,14 @@ class Nursery:
         """Its user let go of it."""
         with contextlib.suppress(KeyError, ValueError):
             self._selector.unregister(self._leashes[child])
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child, signal.SIGKILL)
+        kill_group(child)
 
     def _ended(self, child: int, ending: int) -> None:
         self._selector.unregister(ending)
         os.close(ending)
         self._kill(child)  # and what it started
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        end_group(child)
         with self._leashes.pop(child) as leash, contextlib.suppress(OSError):
             leash.send(STATUS.pack(status))
 

@@ -46,36 +46,40 @@ def read_result(work: Path) -> Mapping[str, Any]:
     refuse_odd_files(work)
     path = work / RESULT_FILE
     if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
-        raise _senseless("there is no answer, or one that is too long")
+        raise senseless("there is no answer, or one that is too long")
     try:
         answer = foreign_json(path.read_bytes())
-        error = _bounded({**answer["error"], "code": ErrorCode(answer["error"]["code"])}) if "error" in answer else None
+        error = bounded(answer["error"]) if "error" in answer else None
     except (ValueError, KeyError, TypeError, AttributeError, OSError) as fault:
-        raise _senseless(type(fault).__name__) from fault
+        raise senseless(type(fault).__name__) from fault
     if error is not None:
         raise error
     if not isinstance(answer, dict):
-        raise _senseless("not an object")
+        raise senseless("not an object")
     return answer
 
 
-def _bounded(data: Mapping[str, Any]) -> StageError:
-    """NOTE: the record of the job keeps it, and everyone who lists jobs gets it."""
-    found = StageError.from_dict(dict(data))
+def bounded(data: Mapping[str, Any]) -> StageError:
+    """An error that a stage wrote down, its texts cut: the record of the job keeps it, and everyone who lists jobs gets it.
+
+    Raises:
+        ValueError, LookupError, TypeError: it is none.
+    """
+    found = StageError.from_dict({**data, "code": ErrorCode(data["code"])})
     names = (own.name for own in fields(found) if own.name != "code")
     return StageError(found.code, **{name: visible(getattr(found, name), _MOST_TEXT_BYTES) for name in names})
 
 
-def read_compiled(directory: Path) -> CompiledArtifact:
-    """The artifact that a stage left; its weights stay in their file.
+def read_compiled(directory: Path, most: int) -> CompiledArtifact:
+    """The artifact that a stage left; its weights stay in their file, and of the rest ``most`` bytes are read at most.
 
     Raises:
         IngotError: COMPILER_FAULT where there is none that makes sense; what the parts of an artifact are refused with.
     """
     try:
-        return read_artifact(directory)
+        return read_artifact(directory, most)
     except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as fault:
-        raise _senseless(f"no artifact ({type(fault).__name__})") from fault
+        raise senseless(f"no artifact ({type(fault).__name__})") from fault
 
 
 def refuse_odd_files(work: Path) -> None:
@@ -86,7 +90,7 @@ def refuse_odd_files(work: Path) -> None:
     """
     for count, (path, mode) in enumerate(_entries(work)):
         if count > _MOST_FILES or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
-            raise _senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
+            raise senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
 
 
 def killed_for_memory() -> int | None:
@@ -99,13 +103,14 @@ def killed_for_memory() -> int | None:
 
 
 def how_it_died(
-    status: int, seconds: float, file_size: int, killed: int | None = None, *, required: bool = True
+    status: int, seconds: float, file_size: int, killed: int | None = None, *, refused: bool = True
 ) -> IngotError:
     """The error of a process that ended with ``status`` (negative: by a signal) under these limits.
 
     Args:
         killed: :func:`killed_for_memory` from before it began.
-        required: parts of the boundary may be missing that must be there; else the status for that is one of its own.
+        refused: it was not started, as a part of the boundary is missing that must be there: its launcher said so where the process
+            itself cannot. Else the status for that is one of its own.
     """
     if status == -signal.SIGXCPU:
         return exceeded("time", f"{seconds:g} seconds")
@@ -115,7 +120,7 @@ def how_it_died(
         return UnseenError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
-    if status == REFUSED and required:
+    if status == REFUSED and refused:
         return IngotError(
             ErrorCode.UNAVAILABLE,
             "a part of the boundary around compilations is missing, and INGOT_SANDBOX requires it",
@@ -164,14 +169,15 @@ def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
                 path = Path(parent, name)
                 yield path, path.lstat().st_mode
     except OSError as error:
-        raise _senseless(f"{type(error).__name__} when it was read") from error
+        raise senseless(f"{type(error).__name__} when it was read") from error
 
 
 def _raise(error: OSError) -> None:
     raise error
 
 
-def _senseless(reason: str) -> IngotError:
+def senseless(reason: str) -> IngotError:
+    """The error of a stage whose answer is none."""
     return IngotError(
         ErrorCode.COMPILER_FAULT,
         f"what the compiler left behind makes no sense: {reason}",

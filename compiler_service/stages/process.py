@@ -38,6 +38,8 @@ ARTIFACT = "artifact"
 REPRODUCER = "reproducer.txt"
 """What shows a fault of the compiler again (:mod:`compiler_service.compiler.reproducer`)."""
 RECORDS = "records.json"
+MOST_RECORD_BYTES = 256 << 20
+"""Bytes of the tuning records of a model on a target."""
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import signal
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,6 +21,7 @@ from compiler_service.boundary.private import private_places
 from compiler_service.boundary.state import LAUNCH
 from compiler_service.boundary.toolchain import importable, toolchain
 from compiler_service.stages.attend import StoppedError, attend
+from compiler_service.stages.group import adopt_orphans, end_group, kill_group
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import exceeded, how_it_died, killed_for_memory, read_result
 from shared_ir.machine.target import Target, target_from_dict
@@ -109,8 +109,11 @@ class StageRunner:
         document = dict(request) | {"limits": asdict(self.limits)}
         write_atomically(work / REQUEST_FILE, json.dumps(document).encode())
         killed = killed_for_memory()
+        adopt_orphans()
         reader, writer = os.pipe()
-        write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer).to_json())
+        refusal, refuses = os.pipe()
+        os.set_blocking(refusal, False)
+        write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer, refuses).to_json())
         try:
             process = subprocess.Popen(
                 [*LAUNCH, str(work / BOUNDARY_FILE), *self.command, str(work), str(writer)],
@@ -118,30 +121,33 @@ class StageRunner:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
-                pass_fds=(writer,),
+                pass_fds=(writer, refuses),
                 start_new_session=True,
                 env=self._environment(work),
             )
         except BaseException:
             os.close(reader)
+            os.close(refusal)
             raise
         finally:
             os.close(writer)
-        with process, os.fdopen(reader, "rb") as progress:
+            os.close(refuses)
+        with process, os.fdopen(reader, "rb") as progress, os.fdopen(refusal, "rb") as refused:
             try:
                 assert process.stdout is not None
                 lines, seconds = Lines(on_message), self.limits.seconds
                 timed_out = attend(process, progress, process.stdout, lines, should_stop, seconds)
             finally:
                 _kill(process)
+            was_refused = bool(refused.read())
         if timed_out:
             raise exceeded("time", f"{self.limits.seconds:g} seconds")
         if process.returncode:
             own = self.limits
-            raise how_it_died(process.returncode, own.seconds, own.file_size, killed, required=bool(self.required))
+            raise how_it_died(process.returncode, own.seconds, own.file_size, killed, refused=was_refused)
         return read_result(work)
 
-    def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:
+    def _policy(self, work: Path, request: Mapping[str, Any], progress: int, refusal: int) -> Policy:
         source = request.get("source") or {"model": "", "blobs": {}}
         files = [f for f in (source["model"], *source["blobs"].values(), request.get("artifact")) if f]
         return Policy(
@@ -154,6 +160,7 @@ class StageRunner:
             kept_out=private_places(),
             limits=self.limits.as_resources(),
             descriptors=(progress,),
+            refusal=refusal,
             required=self.required,
             locks=request["stage"] == PREPARE or bool(request.get("options", {}).get("bundle")),
         )
@@ -187,6 +194,6 @@ def inherited_environment() -> dict[str, str]:
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
     """End the whole process group: the stage and whatever it started."""
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    kill_group(process.pid)
     process.wait()
+    end_group(process.pid)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_service.jobs.records import UploadedModel
+from compiler_service.stages.process import MOST_RECORD_BYTES
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
 from shared_ir.storage.protocol import ObjectStore
-
-MOST_RECORD_BYTES = 256 << 20
-"""Bytes of the tuning records of a model on a target."""
 
 
 @dataclass(frozen=True)

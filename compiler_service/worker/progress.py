@@ -14,7 +14,10 @@ from shared_ir.service_kit.telemetry.tracing import TRACING
 _PRINTED = logging.getLogger("ingot.stage")
 """What the processes of stages print: they have no log of their own."""
 INTERVAL_SECONDS = 0.1
-"""Seconds between progress events of one stage; the last one of a stage is always sent."""
+"""Seconds between progress events of one process. The first and the last of a stage are sent at once, as long as the process does
+not do so without end: each costs two writes to Redis, and what the process says may come of a foreign model."""
+MOST_PROMPT = 1000
+"""Events of one process that are sent at once."""
 
 
 class ProgressEvents:
@@ -31,6 +34,7 @@ class ProgressEvents:
         self._began = 0.0
         self._trace = TRACING.here()
         self._sent = 0.0
+        self._prompt = MOST_PROMPT
         self._waiting: Mapping[str, Any] | None = None
 
     def __call__(self, message: Mapping[str, Any]) -> None:
@@ -41,17 +45,29 @@ class ProgressEvents:
             return
         now = time.monotonic()
         stage = str(message.get("stage", ""))
-        if stage != self._stage:
-            self.flush()
-            self.end_stage()
-            self._stage, self._started, self._sent, self._began = stage, now, 0.0, time.time()
+        is_first = stage != self._stage
+        if is_first:
+            if self._may_send(now):
+                self.flush()
+                self.end_stage()
+            self._stage, self._started, self._began = stage, now, time.time()
         done, total = int(message.get("done", 0)), int(message.get("total", 0))
         elapsed = now - self._started
         eta = elapsed / done * (total - done) if done > 0 and total >= done and elapsed > 0 else -1.0
         text = str(message.get("message", ""))
         self._waiting = {"stage": stage, "done": done, "total": total, "eta_seconds": round(eta, 2), "message": text}
-        if now - self._sent >= INTERVAL_SECONDS or (total and done >= total):
+        if self._is_due(now) or ((is_first or (total and done >= total)) and self._may_send(now)):
             self.flush()
+
+    def _is_due(self, now: float) -> bool:
+        return now - self._sent >= INTERVAL_SECONDS
+
+    def _may_send(self, now: float) -> bool:
+        """Whether an event may be sent before it is due; then it is one less."""
+        if self._is_due(now):
+            return True
+        self._prompt -= self._prompt > 0
+        return self._prompt > 0
 
     def end_stage(self) -> None:
         """What the process was at is over: a span, where traces are on."""

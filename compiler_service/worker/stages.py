@@ -26,12 +26,13 @@ from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
+from compiler_service.stages.checked import issues, read_check
 from compiler_service.stages.outcome import StageError, read_compiled
-from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
+from compiler_service.stages.process import ARTIFACT, MOST_RECORD_BYTES, RECORDS, REPRODUCER
 from compiler_service.stages.runner import PREPARE, VERIFY, StageRunner, StoppedError
 from compiler_service.store.reproducers import MOST_BYTES, Reproducers
 from compiler_service.store.sources import SourceStore, request_source
-from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
+from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.faults import explain, pause
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
@@ -240,10 +241,10 @@ class StageWorker:
         """Import the model: what cannot be compiled is known before compile time is spent."""
         with self._directory(record) as work:
             answer = self._process("check", record, None, work, heartbeat)
-        issues = [IngotError.from_dict(issue) for issue in answer["report"]["issues"]]
-        if issues:
-            more = f" (and {len(issues) - 1} more: CheckModel lists all)" if len(issues) > 1 else ""
-            raise replace(issues[0], message=issues[0].message + more)
+        found = issues(read_check(answer))
+        if found:
+            more = f" (and {len(found) - 1} more: CheckModel lists them)" if len(found) > 1 else ""
+            raise replace(found[0], message=found[0].message + more)
         return lambda: self._service.start_targets(self._store.get(record.id))
 
     def _tune(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
@@ -266,7 +267,7 @@ class StageWorker:
             self._prepare(record, target, work, heartbeat)
             (work / RECORDS).write_bytes(records)
             self._process("build", record, target, work, heartbeat)
-            artifact = read_compiled(work / ARTIFACT)
+            artifact = read_compiled(work / ARTIFACT, self._runner.limits.memory)
             require_made_for(record, number, artifact.manifest, self._key(record, number, records))
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)

@@ -11,8 +11,8 @@ import numpy as np
 
 from runtime_service.arrays import Array
 from runtime_service.executors.objects import ObjectAllowance, characters
-from runtime_service.executors.regular_expressions import Pattern
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.regular_expressions import Pattern, patterns
 
 _TEXT_BYTES = 80
 """Of a string beside its characters."""
@@ -107,16 +107,17 @@ def tokenizer(
     Raises:
         IngotError: UNSUPPORTED_ATTRIBUTE for what is no regular expression here.
     """
-    patterns = [Pattern(tokenexp, "tokenexp")] if tokenexp else [Pattern(text, "separators") for text in separators]
+    expressions, field = ((tokenexp,), "tokenexp") if tokenexp else (separators, "separators")
+    compiled = patterns(expressions, field, room.take)
 
     def tokens(text: str) -> Row:
         if tokenexp:
-            found = _parts(text, patterns[0].found_in(text), room)
+            found = _parts(text, compiled[0].found_in(text), room)
         elif list(separators) == [""]:
             found = _parts(text, ((i, i + 1) for i in range(len(text))), room)
         else:
             found = [text]
-            for pattern in patterns:
+            for pattern in compiled:
                 found = [part for piece in found for part in _parts(piece, _between(pattern, piece), room)]
         found = [token for token in found if len(token) >= max(1, mincharnum)]
         room.take(_CELL_BYTES * len(found))
@@ -173,7 +174,7 @@ def regex_full_match(x: Array, *, pattern: str, room: ObjectAllowance) -> Array:
     Raises:
         IngotError: UNSUPPORTED_ATTRIBUTE for a pattern that is no regular expression here.
     """
-    compiled = Pattern(pattern, "pattern")
+    (compiled,) = patterns((pattern,), "pattern", room.take)
     room.take(x.size)
     found, at = np.empty(x.size, np.bool_), 0
     for some in room.each(x):

@@ -15,7 +15,9 @@ from shared_ir.storage.files import copy_file, read_own, write_blocks
 _MANIFEST, _PLAN, _LIBRARY, _WEIGHTS, _REPORT = "manifest.json", "plan.json", "model.so", "weights.bin", "report.json"
 _ATTACHMENTS = "attachments"
 _MOST = 16 << 30
-"""Bytes of one file."""
+"""Bytes of all that is read, where nobody says less."""
+_MOST_DOCUMENT = 512 << 20
+"""Bytes of a plan and of a report: as values they take several times as much."""
 _LONGEST_NAME = 1000
 
 
@@ -37,10 +39,25 @@ def write_artifact(directory: Path, artifact: CompiledArtifact) -> None:
         (directory / _ATTACHMENTS / f"{number}.data").write_bytes(data)
 
 
-def read_artifact(directory: Path) -> CompiledArtifact:
+class _Room:
+    """What may still be read. NOTE: a file that holds nothing takes no disk, whatever its size, and memory once it is read."""
+
+    def __init__(self, most: int) -> None:
+        self._left = most
+
+    def read(self, path: Path, limit: int = _MOST) -> bytes:
+        data = read_own(path, min(limit, self._left))
+        self._left -= len(data)
+        return data
+
+
+def read_artifact(directory: Path, most: int = _MOST) -> CompiledArtifact:
     """The inverse of :func:`write_artifact`; the weights stay in their file.
 
     Who wrote the directory may have been taken over by what it compiled: links are not followed, and sizes are bounded.
+
+    Args:
+        most: bytes that may be read into memory, of all that is no weights.
 
     Raises:
         IngotError: COMPILER_FAULT, ARTIFACT_CORRUPT, ARTIFACT_INCOMPATIBLE.
@@ -49,24 +66,24 @@ def read_artifact(directory: Path) -> CompiledArtifact:
     for folder in (directory, attachments):
         if folder.is_symlink() or not folder.is_dir():
             raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no artifact", field=folder.name)
-    names = sorted(attachments.glob("*.name"))
-    document = parse_document(read_own(directory / _MANIFEST, MAX_DOCUMENT_BYTES), "the artifact's manifest")
+    names, room = sorted(attachments.glob("*.name")), _Room(most)
+    document = parse_document(room.read(directory / _MANIFEST, MAX_DOCUMENT_BYTES), "the artifact's manifest")
     weights = directory / _WEIGHTS
     if weights.is_symlink() or not weights.is_file():
         raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no weights, or what is no file")
     return CompiledArtifact(
         manifest=Manifest.from_dict(document),
-        plan=read_plan(read_own(directory / _PLAN, _MOST)),
-        library=read_own(directory / _LIBRARY, _MOST),
+        plan=read_plan(room.read(directory / _PLAN, _MOST_DOCUMENT)),
+        library=room.read(directory / _LIBRARY),
         weights=weights,
-        report=parse_document(read_own(directory / _REPORT, _MOST), "the artifact's report"),
-        attachments={_name(name): read_own(name.with_suffix(".data"), _MOST) for name in names},
+        report=parse_document(room.read(directory / _REPORT, _MOST_DOCUMENT), "the artifact's report"),
+        attachments={_name(name, room): room.read(name.with_suffix(".data")) for name in names},
     )
 
 
-def _name(file: Path) -> str:
+def _name(file: Path, room: _Room) -> str:
     try:
-        return read_own(file, _LONGEST_NAME).decode()
+        return room.read(file, _LONGEST_NAME).decode()
     except UnicodeDecodeError as error:
         raise IngotError(ErrorCode.COMPILER_FAULT, "the name of an attachment is no text") from error
 

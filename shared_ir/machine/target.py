@@ -43,7 +43,7 @@ class Target:
     """One machine to compile for.
 
     Attributes:
-        kind: the code generator, ``llvm``.
+        kind: the code generator: ``llvm``, or what one was registered as.
         triple: LLVM target triple, ``aarch64-linux-gnu``.
         cpu: LLVM cpu name, ``cortex-a72``.
         features: LLVM feature flags, each with its sign: ``+avx512f``.
@@ -267,28 +267,29 @@ _MOST_OF_OPTION = 1 << 40
 
 
 def resolve_target(text: str, host: Callable[[], Target]) -> Target:
-    """As :func:`parse_target`; ``host``, with options after it if any, is the machine that ``host`` tells of, and ``llvm`` without a
-    triple has its triple.
+    """As :func:`parse_target`; ``host``, with options after it, is the machine that ``host`` tells of, ``llvm`` without a triple has its.
 
     Raises:
         IngotError: INVALID_TARGET, naming the word at fault and near matches.
     """
-    words = _words(text)
-    if words[:1] == ["host"]:
-        return _with_options(host(), _parse_options(text, words[1:]), text)
-    if words[:1] == ["llvm"] and "mtriple" not in (options := _parse_options(text, words[1:])):
-        triple = host().triple
-        _check_cpu(options.get("mcpu", ""), triple, text)
+    head, *words = _words(text) or [""]
+    if head == "host":
+        return _with_options(host(), _parse_options(text, words), text)
+    if head in _KINDS and "mtriple" not in (options := _parse_options(text, words)):
+        triple, cpu = host().triple, options.get("mcpu", "")
+        if architecture_of_cpu(cpu) not in (None, architecture_of(triple)):
+            message = f"{cpu} is a cpu of {architecture_of_cpu(cpu)}, and this machine is {architecture_of(triple)}"
+            raise _invalid(message, text, f"-mtriple=<LLVM target triple> beside -mcpu={cpu}")
         return parse_target(f"{text} -mtriple={triple}")
     return parse_target(text)
 
 
-def _check_cpu(cpu: str, triple: str, text: str) -> None:
-    """Raises IngotError: INVALID_TARGET, ``cpu`` is known to be of another architecture than ``triple``."""
-    found = architecture_of_cpu(cpu)
-    if found is not None and found != architecture_of(triple):
-        message = f"{cpu} is a cpu of {found}, and this machine is {architecture_of(triple)}"
-        raise _invalid(message, text, f"-mtriple=<a triple of {found}> beside -mcpu={cpu}")
+_KINDS = {"llvm"}
+
+
+def register_kind(kind: str) -> None:
+    """From now on a target may begin with ``kind`` instead of ``llvm``, in this process."""
+    _KINDS.add(kind)
 
 
 def parse_target(text: str) -> Target:
@@ -303,10 +304,10 @@ def parse_target(text: str) -> Target:
     head, options = words[0], _parse_options(text, words[1:])
     if head in PRESETS:
         base = PRESETS[head][0]
-    elif head == "llvm":
+    elif head in _KINDS:
         if "mtriple" not in options:
             raise _invalid("the target has no -mtriple", text, "-mtriple=<LLVM target triple>")
-        base = derive("llvm", options["mtriple"], "generic", ())
+        base = derive(head, options["mtriple"], "generic", ())
     else:
         raise _unknown(head)
     return _with_options(base, options, text)

@@ -58,6 +58,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     f"{C}.codegen": (f"{C}.loop_ir", f"{C}.tensor_expr", "shared_ir"),
     f"{C}.codegen.llvm": (f"{C}.loop_ir", f"{C}.tensor_expr", "shared_ir"),
     f"{C}.codegen.math": (f"{C}.codegen.llvm", f"{C}.loop_ir", f"{C}.tensor_expr", "shared_ir"),
+    f"{C}.backends": (f"{C}.codegen", f"{C}.loop_ir", "shared_ir"),
     f"{C}.program": (
         f"{C}.codegen",
         f"{C}.frontend",
@@ -79,6 +80,7 @@ BELOW: dict[str, tuple[str, ...]] = {
         f"{C}.program",
         f"{C}.schedule",
         f"{C}.loop_ir",
+        f"{C}.backends",
         f"{C}.codegen",
         f"{C}.tensor_expr",
         f"{C}.progress",

@@ -57,7 +57,7 @@ OPTIONAL: dict[tuple[str, str], str] = {
     ): "looks whether it is there; else interprets the graph",
     ("ingot.embedded.installation", "grpc_health"): "require() asks for it before anything starts",
     (
-        "runtime_service.executors.regular_expressions",
+        "shared_ir.regular_expressions",
         "re2",
     ): "the sentence of needing(); a device may have no wheel of it",
     ("shared_ir.service_kit.telemetry.tracing", "opentelemetry"): "the sentence of needing(); off by default",

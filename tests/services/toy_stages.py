@@ -2,6 +2,7 @@
 
     {"name": "m", "seconds": 0.2, "steps": 3}     builds in so many steps
     {"issues": ["Foo is not supported"]}          does not import
+    {"report": {"issues": ...}}                   says something else of itself when it is checked
     {"do": "error" | "fault" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage; what hangs has
                                                   a child with ``mark`` in its command line
     {"mismatch": true}                            fails verification
@@ -51,7 +52,8 @@ class ToyStages:
             for n, text in enumerate(model.get("issues", []))
         ]
         inputs = {"x": "float32[batch, max(a, 2), 3]"}
-        return {"issues": issues, "opsets": {"ai.onnx": 17}, "operators": {"Add": 2}, "inputs": inputs, "outputs": {}}
+        report = {"issues": issues, "opsets": {"ai.onnx": 17}, "operators": {"Add": 2}, "inputs": inputs, "outputs": {}}
+        return report | dict(model.get("report", {}))
 
     def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
         """Nothing is shared between builds."""

@@ -13,7 +13,7 @@ import numpy as np
 from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function, is_proven
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.loop_ir.positions.proof import required_extents
-from compiler_service.compiler.schedule.default import PLAIN_RULES, ChosenSchedule, RuleRow, chosen_schedule
+from compiler_service.compiler.schedule.default import PLAIN_RULES, RULES, ChosenSchedule, RuleRow, chosen_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
@@ -57,8 +57,10 @@ class Kernel(ABC):
         return frozenset(a for a, c in arguments if c)
 
     @abstractmethod
-    def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
-        """The schedule of the rules; ``methods`` that round more than plain sums may be used."""
+    def chosen_schedule(
+        self, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
+    ) -> ChosenSchedule:
+        """The schedule of the first of ``rules`` that applies; ``methods`` that round more than plain sums may be used."""
 
     @abstractmethod
     def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
@@ -85,9 +87,11 @@ class Kernel(ABC):
 class ScheduledKernel(Kernel):
     """A kernel of tensor expressions; its schedule says how they are computed."""
 
-    def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
+    def chosen_schedule(
+        self, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
+    ) -> ChosenSchedule:
         try:
-            return chosen_schedule(self.definition.output, self.constants, target, methods)
+            return chosen_schedule(self.definition.output, self.constants, target, methods, rules)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 
@@ -114,7 +118,9 @@ class AlgorithmKernel(Kernel):
 
     definition: AlgorithmDefinition
 
-    def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
+    def chosen_schedule(
+        self, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
+    ) -> ChosenSchedule:
         return ChosenSchedule("algorithm", ())
 
     def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
@@ -232,11 +238,16 @@ def linker_name(label: str) -> str:
 
 
 def schedules_for(
-    kernel: Kernel, target: Target, tuned: ScheduleSource, methods: Collection[str] = ()
+    kernel: Kernel,
+    target: Target,
+    tuned: ScheduleSource,
+    methods: Collection[str] = (),
+    rules: Sequence[RuleRow] = RULES,
 ) -> Iterator[Callable[[], ChosenSchedule | None]]:
     """Ways to come by a schedule of ``kernel``, the fastest first: the tuned one or that of the rules; then, for where that does
     not fit, plain ones, the last of which fits every kernel. Each may find that it has none, or that a rule is broken."""
-    yield lambda: _tuned(kernel, tuned, methods) or kernel.chosen_schedule(target, methods)
+    if rules:
+        yield lambda: _tuned(kernel, tuned, methods) or kernel.chosen_schedule(target, methods, rules)
     for row in PLAIN_RULES:
         yield partial(kernel.schedule_by, row, target)
 

@@ -119,16 +119,20 @@ def default_schedule(
 
 
 def chosen_schedule(
-    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
+    output: Tensor,
+    constants: frozenset[Tensor],
+    target: Target,
+    methods: Collection[str] = (),
+    rules: Sequence[RuleRow] = RULES,
 ) -> ChosenSchedule:
-    """The schedule of the first rule that applies; ``methods`` names those of :data:`METHODS` that may.
+    """The schedule of the first of ``rules`` that applies; ``methods`` names those of :data:`METHODS` that may.
 
     Raises:
         IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
     asked = [row for row in METHODS if row.name in methods] if empty_schedule(kernel, target) is None else []
-    for row in (*asked, *RULES):
+    for row in (*asked, *rules):
         schedule = row.rule(kernel, target)
         if schedule is not None:
             return ChosenSchedule(row.name, schedule)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
-from compiler_service.compiler.codegen.toolchain.machine import compile_ir
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.codegen.toolchain.measure import Trial, measure_kernel
-from compiler_service.compiler.loop_ir import passes as loop_passes
 from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.program.kernels import Kernel
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.default import candidate_schedules, methods_of
@@ -105,8 +105,10 @@ def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str])
 
 
 def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTiming:
-    function = loop_passes.run(kernel.lower(schedule, target), verifies=True)
-    data = compile_ir(emit_kernel(function, target, kernel.name), target)
+    backend = backend_of(target)
+    function = LoopPipeline(tuple(backend.loop_passes)).run(kernel.lower(schedule, target), verifies=True)
+    with backend.objects(target, workers=0) as compiler:
+        data = compiler.submit(kernel.name, backend.kernel(function, target, kernel.name)).result()
     sizes = _sizes(kernel.definition, function)
     seconds, spread = measure_kernel(
         Trial(

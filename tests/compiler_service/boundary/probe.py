@@ -12,6 +12,7 @@ import errno
 import fcntl
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -101,6 +102,8 @@ def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]
         "a new user namespace": lambda: _libc(_LIBC.unshare, 0x10000000),
         "a kernel keyring": lambda: _libc(_LIBC.syscall, 250 if os.uname().machine == "x86_64" else 219, 0, -3, 1),
         "an asynchronous ring": lambda: _libc(_LIBC.syscall, 425, 8, ctypes.create_string_buffer(120)),
+        "the machine's requests for reading and writing": _requests,
+        "the user's room for watched descriptors": lambda: select.epoll().fileno(),
         "have capabilities": lambda: int(_status("CapEff"), 16) or int(_status("CapPrm"), 16),
         "have secrets in the environment": lambda: [name for name in os.environ if "SECRET" in name or "REDIS" in name],
         "gain privileges": lambda: _LIBC.prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1,
@@ -118,6 +121,11 @@ def _libc(function: Any, *arguments: object) -> bool:
         number = ctypes.get_errno()
         raise OSError(number, os.strerror(number))
     return True
+
+
+def _requests() -> bool:
+    """One of the requests that ``fs.aio-max-nr`` counts for all processes of the machine."""
+    return _libc(_LIBC.syscall, 206 if os.uname().machine == "x86_64" else 0, 1, ctypes.byref(ctypes.c_ulong()))
 
 
 def _mount(place: Path) -> bool:

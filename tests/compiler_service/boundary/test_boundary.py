@@ -142,6 +142,8 @@ def test_the_probe_would_get_it_without_the_boundary(tmp_path: Path, aims: dict[
         "lease its model",
         "watch a folder",
         "leave a hint with its model",
+        "the machine's requests for reading and writing",
+        "the user's room for watched descriptors",
         "list the attributes of the key",
         "run what it wrote without a name",
         "run what it wrote into memory",

@@ -21,6 +21,8 @@ import pytest
 import ingot
 from bench.families import FAMILIES
 from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
+from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import build_kernel, inference, optimize
 from compiler_service.compiler.program.definitions import define_kernels
@@ -58,7 +60,7 @@ def back(model: onnx.ModelProto) -> None:
     )
     defined = define_kernels(optimize(variant, TARGET, options, log))
     for kernel in distinct_kernels([(defined.definitions, defined.constants)])[0]:
-        build_kernel(kernel, TARGET, schedules_for(kernel, TARGET, lambda *_: None), log)
+        build_kernel(kernel, TARGET, schedules_for(kernel, TARGET, lambda *_: None), LoopPipeline(LOOP_PASSES), log)
 
 
 def calls(work: Callable[[onnx.ModelProto], None], family: str, size: int) -> int:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from compiler_service.stages.checked import MOST_ISSUE_CHARACTERS, issues, read_check
+from compiler_service.stages.local import _warn
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import MOST_RESULT_BYTES, StageError, read_compiled, read_result
+from shared_ir.artifact.exchange import write_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.services.artifacts import toy_artifact
 
 
 def link_to_a_key(work: Path) -> None:
@@ -83,7 +88,7 @@ def test_an_artifact_that_makes_no_sense_is_a_fault_of_the_compiler(tmp_path: Pa
     if manifest is not None:
         (tmp_path / "manifest.json").write_text(manifest)
     with pytest.raises(IngotError) as caught:
-        read_compiled(tmp_path)
+        read_compiled(tmp_path, 1 << 30)
     assert caught.value.code in (ErrorCode.COMPILER_FAULT, ErrorCode.ARTIFACT_CORRUPT)
 
 
@@ -142,3 +147,73 @@ def test_texts_of_errors_are_bounded(tmp_path: Path) -> None:
         read_result(tmp_path)
     assert len(json.dumps(caught.value.to_dict())) < 20_000
     caught.value.message.encode()
+
+
+REPORT: dict[str, Any] = {"opsets": {"": 17}, "operators": {"Add": 2}, "inputs": {"x": "float32[n]"}, "outputs": {}}
+ISSUE: dict[str, str] = {"code": "INVALID_MODEL", "message": "it is none", "blame": "user"}
+
+
+NO_ISSUES: tuple[Any, ...] = (7, [7], ["INVALID_MODEL"], [{}], [{"code": "NONE"}])
+NO_COUNTS: tuple[Any, ...] = (None, [], 7, {"x": 0.5}, {"x": True}, {"x": 1 << 63}, {"x": []})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"report": None},
+        {"report": REPORT},
+        *({"report": REPORT | {"issues": found}} for found in NO_ISSUES),
+        *({"report": REPORT | {"issues": [], name: found}} for name in REPORT for found in NO_COUNTS),
+    ],
+)
+def test_a_report_that_makes_no_sense_is_a_fault_of_the_compiler(answer: Mapping[str, Any]) -> None:
+    with pytest.raises(IngotError) as caught:
+        read_check(answer)
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_a_report_comes_through() -> None:
+    report = REPORT | {"issues": [ISSUE]}
+    assert read_check({"report": report | {"foreign": 1}}) == report
+    assert [type(issue) for issue in issues(report)] == [StageError]
+
+
+def test_of_issues_without_end_the_first_are_kept() -> None:
+    found = read_check({"report": REPORT | {"issues": [ISSUE | {"message": "m" * 100_000}] * 1000}})["issues"]
+    texts = [issue["message"] for issue in found]
+    assert texts[0].startswith("mmm")
+    assert MOST_ISSUE_CHARACTERS / 2 < sum(map(len, texts)) <= MOST_ISSUE_CHARACTERS
+
+
+@pytest.mark.parametrize("said", [7, None, "text", [7], [[]], [[[], "text"]], [["UserWarning", 7]], {"a": "b"}])
+def test_warnings_that_make_no_sense_are_dropped(said: Any, recwarn: pytest.WarningsRecorder) -> None:
+    _warn(said)
+    assert not recwarn.list
+
+
+@pytest.mark.parametrize("name", ["model.so", "plan.json", "report.json", "attachments/0.data"])
+def test_what_a_stage_left_is_not_read_beyond_bounds(tmp_path: Path, name: str) -> None:
+    """A file that holds nothing has any size, and takes no disk: who reads it would need the memory."""
+    write_artifact(tmp_path / "artifact", replace(toy_artifact(), attachments={"bundle": b"x", "other": b"y"}))
+    assert set(read_compiled(tmp_path / "artifact", 64 << 20).attachments) == {"bundle", "other"}
+    os.truncate(tmp_path / "artifact" / name, 65 << 20)
+    with pytest.raises(IngotError, match="bytes") as caught:
+        read_compiled(tmp_path / "artifact", 64 << 20)
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_what_a_stage_left_is_bounded_as_a_whole(tmp_path: Path) -> None:
+    write_artifact(tmp_path / "artifact", replace(toy_artifact(), attachments={str(n): b"x" for n in range(9)}))
+    for number in range(9):
+        os.truncate(tmp_path / "artifact" / "attachments" / f"{number}.data", 8 << 20)
+    with pytest.raises(IngotError, match="bytes") as caught:
+        read_compiled(tmp_path / "artifact", 64 << 20)
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_documents_that_a_stage_left_are_no_gigabytes(tmp_path: Path) -> None:
+    write_artifact(tmp_path / "artifact", toy_artifact())
+    os.truncate(tmp_path / "artifact" / "plan.json", 1 << 40)
+    with pytest.raises(IngotError, match=str(512 << 20)):
+        read_compiled(tmp_path / "artifact", 1 << 50)

@@ -96,3 +96,29 @@ def test_a_finished_job_has_the_seconds_of_all_its_stages(
         for target in record.targets:
             if target.state is JobState.SUCCEEDED:
                 assert "verify" in record.stage_seconds
+
+
+@pytest.mark.usefixtures("toy_stages")
+@pytest.mark.parametrize(
+    ("issues", "code"),
+    [
+        ([{"code": code, "message": "m" * 100_000}], code)
+        for code in (ErrorCode.UNAVAILABLE, ErrorCode.STAGE_KILLED, ErrorCode.DISK_FULL)
+    ]
+    + [(issues, ErrorCode.COMPILER_FAULT) for issues in (7, [7], [{"code": "NO_SUCH_CODE", "message": "m"}])],
+)
+def test_what_a_check_says_is_the_word_of_the_model(tmp_path: Path, issues: Any, code: ErrorCode) -> None:
+    """It is tried once, whatever it says of the machine, and kept as short as other errors of stages."""
+    seen = history(tmp_path, {"name": "taken over", "report": {"issues": issues}})
+    assert {record.tries for record in seen} == {0}
+    last = seen[-1]
+    assert last.state is JobState.FAILED
+    assert last.error is not None
+    assert last.error.code is code
+    assert len(last.error.message) <= 4000
+
+
+def test_no_file_of_a_stage_is_larger_than_its_memory(tmp_path: Path) -> None:
+    settings = CompilerSettings(home=tmp_path, redis_url="redis://127.0.0.1:1", job_memory=3 << 30)
+    limits = make_parts(settings, ToyCompiler(), Line(), STAGE_COMMAND).runner.limits
+    assert (limits.memory, limits.file_size) == (3 << 30, 3 << 30)

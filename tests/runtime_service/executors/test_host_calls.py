@@ -14,8 +14,8 @@ import pytest
 from runtime_service.arrays import Array
 from runtime_service.executors.calls import FUNCTIONS
 from runtime_service.executors.objects import ObjectAllowance
-from runtime_service.executors.regular_expressions import Pattern
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.regular_expressions import Pattern
 
 MANY = 20_000
 SLACK = 1 << 19

@@ -8,11 +8,12 @@ import time
 
 import numpy as np
 import pytest
+import re2
 
 from runtime_service.executors.objects import ObjectAllowance
-from runtime_service.executors.regular_expressions import Pattern
 from runtime_service.executors.string_calls import number_of, regex_full_match, tokenizer
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.regular_expressions import Pattern
 
 ROOM = ObjectAllowance(lambda _: None)
 
@@ -94,3 +95,20 @@ def test_the_error_of_a_string_that_is_no_number_is_short() -> None:
     with pytest.raises(IngotError, match="no number") as caught:
         number_of(strings("x" * 100_000), dtype=np.dtype(np.float32), room=ROOM)
     assert len(str(caught.value)) < 500
+
+
+def test_expressions_ask_for_what_they_take_before_the_next_one() -> None:
+    """A few kilobytes of a model are megabytes of states each."""
+    asked: list[int] = []
+    x, separators = strings("a b"), [rf"\pL{{100}}{n}" for n in range(3)]
+    room = ObjectAllowance(asked.append)
+    tokenizer(x, mark=0, mincharnum=1, pad_value="#", separators=separators, room=room)
+    sizes = [Pattern(text, "separators").size for text in separators]
+    assert asked[:6] == [0, sizes[0], sizes[0], sum(sizes[:2]), sum(sizes[:2]), sum(sizes)]
+    assert min(sizes) > Pattern("a", "separators").size
+
+
+def test_large_expressions_are_forgotten() -> None:
+    """Of a hundred there would be a gigabyte."""
+    Pattern(r"\pL{100}", "pattern")
+    assert re2._Regexp._make.cache_info().currsize == 0

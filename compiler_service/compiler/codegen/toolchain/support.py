@@ -50,16 +50,8 @@ _PROBE = _CONVERSIONS + "".join(_ARITHMETIC.format(type=own, name=name, whole=wh
 
 
 def require_llvm(target: Target) -> None:
-    """Raises IngotError INVALID_TARGET: of a kind that there is no code generator for, of a cpu or with features that LLVM does not
+    """Raises IngotError INVALID_TARGET: of a cpu or with features that LLVM does not
     know, without what every library uses, or of a system that nothing is linked for."""
-    if target.kind != KIND:
-        raise IngotError(
-            ErrorCode.INVALID_TARGET,
-            f"there is no code generator for targets of kind {target.kind!r}",
-            field="target",
-            expected=KIND,
-            received=target.kind,
-        )
     zig_target(target)
     if _names(target) in _known():
         return

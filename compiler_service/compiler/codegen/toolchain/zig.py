@@ -6,6 +6,7 @@ import importlib.util
 import os
 import re
 import subprocess
+import tempfile
 from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
@@ -138,6 +139,20 @@ def run_zig(arguments: Sequence[str], directory: Path, *, verbose: bool = False,
     if done.returncode != 0:
         raise _failed(arguments, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
     return done.stderr.replace(f"{kept}{os.sep}", f"{kept.name}{os.sep}")
+
+
+def compile_c(text: str, target: Target, flags: Sequence[str] = ("-std=c99", "-O2")) -> bytes:
+    """The object of C code for ``target``, position-independent; it may use the baseline of the architecture, and ``flags`` may
+    say more (``-mavx2``).
+
+    Raises:
+        IngotError: COMPILER_FAULT, with what the C compiler says.
+    """
+    with tempfile.TemporaryDirectory(prefix="ingot-c-") as name:
+        (Path(name) / "code.c").write_text(text)
+        own = ("-c", "-fPIC", "-g0", "-fno-sanitize=all", "-fno-stack-protector", "code.c", "-o", "code.o")
+        run_zig(("cc", *zig_target(target), *flags, *own), Path(name), alone=True)
+        return (Path(name) / "code.o").read_bytes()
 
 
 def no_cache(error: OSError, folder: Path) -> IngotError:

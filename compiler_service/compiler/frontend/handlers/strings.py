@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
@@ -17,8 +17,12 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Attribute, Value
+from shared_ir.regular_expressions import patterns
 from shared_ir.types import TensorType, ValueKind
 
+_CASES = ("NONE", "LOWER", "UPPER")
+_MOST_EXPRESSION_BYTES = 256 << 20
+"""Of one node: a run compiles them, and takes a few seconds for as much."""
 Results: TypeAlias = "Sequence[Value | None]"
 Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
 
@@ -90,6 +94,14 @@ def string_normalizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
         )
     objects = ObjectNodes(nodes)
     given = _attributes(nodes, "case_change_action", "is_case_sensitive", "stopwords", "locale")
+    if given.get("case_change_action", "NONE") not in _CASES:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_ATTRIBUTE,
+            "StringNormalizer changes the case of letters in another way",
+            field="case_change_action",
+            expected=", ".join(_CASES),
+            received=repr(given["case_change_action"])[:100],
+        )
     found = objects.one("string_normalizer", (x,), _of_rank(x), **given)
     return [objects.tensor(found, (1,) if x.type.rank == 2 else ())]
 
@@ -99,13 +111,49 @@ def tokenizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     (x,) = operands
     objects = ObjectNodes(nodes)
     given = _attributes(nodes, "mark", "mincharnum", "pad_value", "separators", "tokenexp")
+    if given.get("tokenexp"):
+        _understood((given["tokenexp"],), "tokenexp")
+    else:
+        _understood(given.get("separators", ()), "separators")
     return [objects.tensor(objects.one("tokenizer", (x,), _of_rank(x, 1), **given), x.shape)]
 
 
 def regex_full_match(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     (x,) = operands
     given = _attributes(nodes, "pattern")
+    if "pattern" not in given:
+        raise IngotError(
+            ErrorCode.INVALID_MODEL,
+            "RegexFullMatch has no expression",
+            field="pattern",
+            remedy="Export the model again.",
+        )
+    _understood((given["pattern"],), "pattern")
     return [ObjectNodes(nodes).one("regex_full_match", (x,), TensorType(DType.BOOL, x.shape), **given)]
+
+
+def _understood(expressions: Any, field: str) -> None:
+    """Compiles the expressions of an attribute, as each run will.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE for what is no regular expression; LIMIT_EXCEEDED, they are very large together.
+    """
+    taken = 0
+
+    def take(size: int) -> None:
+        nonlocal taken
+        taken += size
+        if taken > _MOST_EXPRESSION_BYTES:
+            raise IngotError(
+                ErrorCode.LIMIT_EXCEEDED,
+                "the regular expressions of a node are too many, or too large",
+                field=field,
+                expected=f"at most {_MOST_EXPRESSION_BYTES} bytes when they are compiled",
+                received=f"{len(expressions)} expressions",
+                remedy="Split the text before it reaches the model.",
+            )
+
+    patterns(expressions, field, take)
 
 
 def _cast(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:

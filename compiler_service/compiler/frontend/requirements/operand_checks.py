@@ -346,7 +346,7 @@ def taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str,
             count = nodes.of_shape(count, (1,)) if count.type.rank == 1 else nodes.vector(count)
         found = nodes.context.ranges.of(count)
         if found is None or not (is_at_least(found.least, 0) and is_at_least(extent, found.most)):
-            nodes.require(_misfit(nodes, nodes.vector(count), extent), message)
+            nodes.require(_misfit(nodes, nodes.vector(count), extent), f"{message}, where 0 is one that fits")
     elif not is_at_least(extent, taken):
         nodes.state(Assumption(extent, taken, lower=True), message)
 

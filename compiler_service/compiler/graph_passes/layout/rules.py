@@ -38,7 +38,7 @@ def anchor(node: Node, state: LayoutState) -> bool:
     faster than single pixels, and nothing is transposed.
     """
     x = node.operands[0]
-    if x.type.rank not in RANKS or len(node.results) != 1 or not knows_layouts(node.op):
+    if x.type.rank not in RANKS or not _gives_first_alone(node) or not knows_layouts(node.op):
         return False
     perm = channels_last(x.type.rank)
     if node.op in _FIRST_CONVOLUTIONS and _has_few_channels(node) and perm not in state.layouts(x):
@@ -208,7 +208,7 @@ def last_axis_normalization(node: Node, state: LayoutState) -> bool:
     """``LayerNormalization`` or ``RMSNormalization`` over the last axis alone, where the layout keeps that axis last."""
     x = node.operands[0]
     rank, perm, axis = x.type.rank, state.native(x), node.attributes.get("axis", -1)
-    if axis not in (-1, rank - 1) or perm[-1] != rank - 1 or len(node.results) != 1:
+    if axis not in (-1, rank - 1) or perm[-1] != rank - 1 or not _gives_first_alone(node):
         return False
     rest = [None if v is None else state.plain(v) for v in node.inputs[1:]]
     state.define(node, _only_first(node, perm), [state.get(x, perm), *rest], node.attributes)
@@ -221,6 +221,11 @@ def plain(node: Node, state: LayoutState) -> bool:
     perms = [None if v is None else identity(v.type.rank) for v in node.outputs]
     state.define(node, perms, inputs, node.attributes)
     return True
+
+
+def _gives_first_alone(node: Node) -> bool:
+    """Not so where the ``Indices`` of a pool are asked for, with its maxima or without."""
+    return node.results == node.outputs[:1]
 
 
 def _only_first(node: Node, perm: Perm) -> list[Perm | None]:

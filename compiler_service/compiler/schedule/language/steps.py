@@ -162,10 +162,16 @@ class CacheWrite:
 
 @dataclass(frozen=True, slots=True)
 class CacheRead:
-    """Read ``tensor`` through a copy, stage ``tensor.local``, with the axes of ``tensor`` in the order ``axes``."""
+    """Read ``tensor`` through a copy, stage ``tensor.local``, with the axes of ``tensor`` in the order ``axes``.
+
+    With ``stage`` and ``along`` only what that stage reads along that axis of its own; whatever else is read of the tensor may lie far
+    away (a product of a tensor with itself).
+    """
 
     tensor: str
     axes: tuple[int, ...]
+    stage: str = ""
+    along: str = ""
 
 
 @dataclass(frozen=True, slots=True)

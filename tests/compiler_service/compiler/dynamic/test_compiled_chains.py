@@ -69,6 +69,46 @@ def test_a_product_with_a_transpose_where_nothing_is_known(batch: int, perm: tup
 
 
 @LEVELS
+@pytest.mark.parametrize("is_computed", [False, True])
+@pytest.mark.parametrize("equation", ["ik,jk->ij", "ik,jk->ji", "ik,kj->ij"])
+def test_a_product_of_a_tensor_with_itself(equation: str, is_computed: bool, opt_level: int) -> None:
+    """The columns of a tile are copied, and the rows that stand in the same tensor are not."""
+    operand = "r" if is_computed else "x"
+    nodes = [helper.make_node("Relu", ["x"], ["r"])] if is_computed else []
+    nodes += [helper.make_node("Einsum", [operand] * 2, ["y"], equation=equation)]
+    extents = ["n", "n"] if "kj" in equation else ["n", 8]
+    proto = model(nodes, {"x": (FLOAT, extents)})
+    for rows in (1, 8, 21):
+        shape = (rows, rows) if "kj" in equation else (rows, 8)
+        agrees(proto, opt_level, x=np.random.default_rng(rows).random(shape, np.float32))
+
+
+@LEVELS
+def test_a_product_and_more_of_its_second_operand(opt_level: int) -> None:
+    nodes = [
+        helper.make_node("Einsum", ["x", "w"], ["p"], equation="ik,jk->ij"),
+        helper.make_node("Slice", ["w", "zero", "one", "one"], ["first"]),
+        helper.make_node("Add", ["p", "first"], ["y"]),
+    ]
+    proto = model(nodes, {"x": (FLOAT, ["n", 8]), "w": (FLOAT, ["n", 8])}, zero=np.array([0]), one=np.array([1]))
+    rng = np.random.default_rng(5)
+    agrees(proto, opt_level, x=rng.random((20, 8), np.float32), w=rng.random((20, 8), np.float32))
+
+
+@LEVELS
+def test_positions_of_maxima_that_nobody_else_asks_for(opt_level: int) -> None:
+    """The first result of the pool is dropped, and the second one stays where it is."""
+    nodes = [
+        helper.make_node("Conv", ["x", "w"], ["c"]),
+        helper.make_node("MaxPool", ["c"], ["maxima", "positions"], kernel_shape=[2, 2]),
+        helper.make_node("Neg", ["positions"], ["y"]),
+    ]
+    rng = np.random.default_rng(6)
+    proto = model(nodes, {"x": (FLOAT, ["n", 3, "h", "w"])}, w=rng.random((4, 3, 3, 3), np.float32))
+    agrees(proto, opt_level, x=rng.random((2, 3, 7, 6), np.float32))
+
+
+@LEVELS
 @pytest.mark.parametrize("equation", ["ab,ca->", "ab,yxa->", "ab,a->"])
 def test_a_sum_of_products_that_leaves_no_axis(equation: str, opt_level: int) -> None:
     ranks = len(equation.partition("->")[0].partition(",")[2])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import cache
+from typing import Any
 
 import numpy as np
 import onnx
@@ -85,3 +86,44 @@ def test_lists_of_a_slice_differ_in_length() -> None:
     error = refusal(one_node(node, starts=np.array([0, 0]), ends=np.array([1, 1]), axes=np.array([0])))
     assert error.code is ErrorCode.TYPE_MISMATCH
     assert "differ in length" in str(error)
+
+
+def strings(op: str, domain: str = "", **attributes: Any) -> onnx.ModelProto:
+    """A model of one node that looks into strings."""
+    node = helper.make_node(op, ["x"], ["y"], domain=domain, **attributes)
+    element = TensorProto.BOOL if op == "RegexFullMatch" else TensorProto.STRING
+    x, y = (helper.make_tensor_value_info(n, t, None) for n, t in (("x", TensorProto.STRING), ("y", element)))
+    x.type.tensor_type.shape.dim.add().dim_param = "n"
+    opsets = [helper.make_opsetid("", 21), *([helper.make_opsetid(domain, 1)] if domain else [])]
+    return helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets)
+
+
+TOKENS: dict[str, Any] = {"domain": "com.microsoft", "mark": 0, "mincharnum": 1, "pad_value": "#"}
+
+
+@pytest.mark.parametrize("text", ["(?=a)b", r"(a)\1", "(", "((a{1000}){1000})", b"\xff", r"\pL{900}"])
+def test_expressions_that_are_none_are_refused_before_a_run_needs_them(text: str | bytes) -> None:
+    for field, model in (
+        ("pattern", strings("RegexFullMatch", pattern=text)),
+        ("tokenexp", strings("Tokenizer", tokenexp=text, **TOKENS)),
+        ("separators", strings("Tokenizer", separators=[" ", text], **TOKENS)),
+    ):
+        error = refusal(model)
+        assert (error.code, error.field) == (ErrorCode.UNSUPPORTED_ATTRIBUTE, field)
+        assert "not understood" in error.message
+
+
+def test_expressions_without_end_are_refused() -> None:
+    """Each run would compile them, for minutes."""
+    error = refusal(strings("Tokenizer", separators=[rf"\pL{{200}}{n}" for n in range(10_000)], **TOKENS))
+    assert (error.code, error.field) == (ErrorCode.LIMIT_EXCEEDED, "separators")
+
+
+def test_an_expression_must_be_there() -> None:
+    assert refusal(strings("RegexFullMatch")).field == "pattern"
+
+
+@pytest.mark.parametrize("action", ["TITLE", b"\xff", ""])
+def test_letters_change_in_ways_that_there_are(action: str | bytes) -> None:
+    error = refusal(strings("StringNormalizer", case_change_action=action))
+    assert (error.code, error.field) == (ErrorCode.UNSUPPORTED_ATTRIBUTE, "case_change_action")

@@ -79,3 +79,17 @@ def _pooled(x: Array) -> Array:
     whole = x[:, : x.shape[1] // 3 * 3]
     largest: Array = whole.reshape(len(x), -1, 3).max(-1)
     return largest
+
+
+@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.parametrize("columns", [1, 40])
+def test_what_outweighs_all_else_has_the_logarithm_0(columns: int, opt_level: int) -> None:
+    """The exponential of a difference of 0 is 1 to the bit: no logarithm of a share is above 0."""
+    x = np.full((5, columns), -400, np.float32)
+    x[:, 0] = [-1, 0, 3, 0.1, 1e30]
+    axis = np.array([1])
+    cases = [Case("LogSoftmax", (x,), {"axis": 1}), Case("ReduceLogSumExp", (x, axis), {"keepdims": 0})]
+    computed = results(cases, opt_level)
+    for way in ("run", "folded"):
+        np.testing.assert_array_equal(computed[f"{way}0"], x - x[:, :1], err_msg=way)
+        np.testing.assert_array_equal(computed[f"{way}1"], x[:, 0], err_msg=way)

@@ -395,7 +395,7 @@ class _Plan:
         loop = next(n for n in (*tasks, *blocks) if n == f"{self._columns.name}.{self._blocking.tile}")
         column = f"{name}_{own}"
         steps: list[Step] = [
-            CacheRead(name, (*others, own)),
+            CacheRead(name, (*others, own), self._match.stage.name, self._match.columns),
             ComputeAt(f"{name}.local", self._output.name, loop, "scratch"),
         ]
         if self._is_wide:
