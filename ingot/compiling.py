@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Shapes = Mapping[str, Sequence[int | str | None]]
 """Input name -> shape: a number pins a dim, a name makes it that symbol, ``None`` leaves what the model says."""
+_EVERYWHERE = "llvm"
+"""The code generator that other processes have too; another one is of the process that registered it."""
 Progress = Callable[[str, int, int, str], None]
 """Called with (stage, done, total, message)."""
 
@@ -112,6 +114,7 @@ class _Local:
             from compiler_service.compiler.progress import silent
 
         chosen, compile_options = chosen_target(target), CompileOptions.from_dict(options)
+        is_foreign = is_foreign and chosen.kind == _EVERYWHERE
         _require_no_verification(compile_options.verification)
         passes = self.passes(chosen, compile_options, is_foreign=is_foreign)
         source, report, records = model_source(model, self.external_data), self.progress or silent, self.records
