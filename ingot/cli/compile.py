@@ -20,6 +20,7 @@ from ingot.cli.arguments import (
     make_client,
     model_options,
 )
+from ingot.cli.bundles import bundles_of, write_bundles
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
 from ingot.cli.usage import Way
@@ -72,7 +73,17 @@ def add_parser(commands: Any) -> None:
         help="compare answers where a worker can run the code (default), fail where it cannot, or do not compare",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="also put the version into this folder (OCI layout)")
-    parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
+    bundles = parser.add_mutually_exclusive_group()
+    bundles.add_argument(
+        "--bundle", action="store_const", const="executable", help="also make a static program, written into --out"
+    )
+    bundles.add_argument(
+        "--bundle-library",
+        action="store_const",
+        const="shared",
+        dest="bundle",
+        help="also make a library for C programs with the weights inside, written into --out beside ingot.h",
+    )
     parser.add_argument("--local", action="store_true", help="compile on this machine, without a service")
     add_in_process(parser)
     parser.add_argument(
@@ -97,7 +108,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     options = model_options(arguments)
     options |= {"tune": arguments.tune} if arguments.tune else {}
     options |= {"verification": arguments.verification} if arguments.verification else {}
-    options |= {"bundle": "executable"} if arguments.bundle else {}
+    options |= {"bundle": arguments.bundle} if arguments.bundle else {}
     options |= {"winograd": False} if arguments.no_winograd else {}
     options |= {"strassen": False} if arguments.no_strassen else {}
     options |= {"denormals": True} if arguments.denormals else {}
@@ -147,11 +158,11 @@ def _compile_there(
     files: list[Path] = []
     if arguments.out:
         tag = client.download(name, arguments.out, job.version)
-        files = _write_programs(arguments.out, name, tag, arguments.home) if arguments.bundle else []
+        files = bundles_of(arguments.out, name, tag, arguments.home) if arguments.bundle else []
     output.document(job)
     show_job(job, output)
     for file in files:
-        output.say(f"program: {file}")
+        output.say(f"bundle: {file}")
     if not _is_labelled(client, name, job.version):
         output.note(f"No label points at it yet: `ingot models {name} --set-label stable={job.version}`.")
     return SUCCESS
@@ -198,21 +209,6 @@ def show_job(job: Job, output: Output) -> None:
         output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
 
 
-def _write_programs(directory: Path, name: str, tag: str, home: Path | None) -> list[Path]:
-    from shared_ir.artifact.layout import list_targets, open_version
-    from shared_ir.artifact.signature import TrustStore
-
-    trust = TrustStore.load(home_directory(home) / "trust")
-    files = []
-    for manifest in list_targets(directory, tag, trust):
-        opened = open_version(directory, tag, trust, lambda _, chosen=manifest: chosen)  # type: ignore[misc]
-        files += [
-            _write_program(directory, name, manifest.triple, manifest.cpu, file.read())
-            for file in opened.attachments.values()
-        ]
-    return files
-
-
 # ---- on this machine
 
 
@@ -231,16 +227,12 @@ def _compile_here(
             artifact = compile_here(arguments.model, target, name=name, records=records, progress=bars.stage, **options)
             artifacts.append(artifact)
     index = save_artifacts(artifacts, directory, home=home)
-    programs = [
-        _write_program(directory, name, own.manifest.triple, own.manifest.cpu, data)
-        for own in artifacts
-        for data in own.attachments.values()
-    ]
+    bundles = write_bundles(directory, name, [(own.manifest, own.attachments) for own in artifacts])
     output.document(
         {
             "directory": str(directory),
             "digest": index,
-            "programs": [str(path) for path in programs],
+            "programs": [str(path) for path in bundles],
             "targets": [own.manifest.to_dict() | {"report": dict(own.report)} for own in artifacts],
         }
     )
@@ -249,8 +241,8 @@ def _compile_here(
         ("target", ">seconds", ">kernels", ">code", ">weights"),
         [(target, *_numbers(own)) for target, own in zip(targets, artifacts, strict=True)],
     )
-    for path in programs:
-        output.say(f"program: {path}")
+    for path in bundles:
+        output.say(f"bundle: {path}")
     output.note("Its answers were compared with nobody's: a service does that before it publishes.")
     return SUCCESS
 
@@ -270,16 +262,6 @@ def _numbers(artifact: Artifact) -> tuple[str, ...]:
     seconds = sum(report.get("stages", {}).values())
     weights = report.get("weights_bytes", 0)
     return f"{seconds:.2f}", str(report.get("kernels", "")), size_text(len(artifact.library)), size_text(weights)
-
-
-def _write_program(directory: Path, name: str, triple: str, cpu: str, data: bytes) -> Path:
-    path = directory / re.sub(
-        r"[^\w.+-]", "_", f"{name}.{triple.split('-')[0]}.{cpu}"
-    )  # a name, and no way out of the folder
-    with told("the program cannot be written", path):
-        path.write_bytes(data)
-        path.chmod(0o755)
-    return path
 
 
 def _refuse_equal(targets: Sequence[str]) -> None:
