@@ -51,6 +51,26 @@ static double tanh_(double x) {
   double t = exp_(x < 0 ? 2.0 * x : -2.0 * x), y = (1.0 - t) / (1.0 + t);
   return x < 0 ? -y : y;
 }
+/* log x: x is m 2^k with m near 1, and log m = 2 atanh((m - 1) / (m + 1)), a series. */
+static double log_(double x) {
+  if (!(x > 0.0)) return x == 0.0 ? -__builtin_inf() : __builtin_nan("");
+  if (x > 1.7976931348623157e308) return x;
+  ingot_double m = {.number = x < 2.2250738585072014e-308 ? x * 18014398509481984.0 : x};
+  int64_t k = (int64_t)(m.bits >> 52) - 1023 - (x < 2.2250738585072014e-308 ? 54 : 0);
+  m.bits = (m.bits & 0xfffffffffffffULL) | 1023ULL << 52;
+  if (m.number > 1.4142135623730951) m.number *= 0.5, k++;
+  double t = (m.number - 1.0) / (m.number + 1.0), sum = 0.0;
+  for (int i = 21; i > 0; i -= 2) sum = 1.0 / i + t * t * sum;
+  return 2.0 * t * sum + k * 0.69314718055994530942;
+}
+/* A power whose base is negative is one of a whole exponent, or no number. */
+static double pow_(double x, double y) {
+  if (y == 0.0 || x == 1.0) return 1.0;
+  if (x != x || y != y) return x + y;
+  double whole = (double)(int64_t)y, size = exp_(y * log_(x < 0 ? -x : x));
+  if (x >= 0.0) return size;
+  return whole != y && y * y < 1e30 ? __builtin_nan("") : y * y < 1e30 && (int64_t)y % 2 ? -size : size;
+}
 /* A NaN in either operand is the result; of max_number only one on the left. */
 #define ORDER(T) \\
   static T min_##T(T a, T b) { return a < b || a != a ? a : b; } \\
@@ -85,6 +105,7 @@ CALLS: Mapping[str, str] = {
     "rsqrt": "(1.0 / __builtin_sqrt({0}))",
     "reciprocal": "(1.0 / ({0}))",
     "exp": "exp_({0})",
+    "log": "log_({0})",
     "tanh": "tanh_({0})",
     "sigmoid": "(1.0 / (1.0 + exp_(-({0}))))",
     "not": "!({0})",
@@ -265,7 +286,7 @@ class CWriter:
             case "min" | "max" | "max_number":
                 wide = self.type(operand) if operand.is_float else "int64_t" if operand.is_signed else "uint64_t"
                 return f"(({self.type(result)}){op}_{wide}({a}, {b}))"
-            case "floor_div" | "floor_mod":
+            case "floor_div" | "floor_mod" | "pow":
                 return f"(({self.type(result)}){op}_({a}, {b}))"
             case "and" | "or":
                 sign = {"and": "&", "or": "|"}[op]

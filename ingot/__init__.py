@@ -1,14 +1,17 @@
 """Ingot compiles ONNX models to native code and serves them.
 
-``compile`` and ``load`` work in this process; ``Client`` talks to a compiler service, ``Endpoint`` to a runtime service.
+``compile`` and ``load`` work in this process; ``Client`` talks to a compiler service, ``Endpoint`` to a runtime service. ``ingot.ir`` and
+``ingot.te`` are the compiler as a library.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ingot.artifact import Artifact, compile
+from ingot.artifact import Artifact
+from ingot.compiling import compile
 from ingot.model import load
+from ingot.target import Target
 from shared_ir.errors import ErrorCode, IngotError
 
 if TYPE_CHECKING:
@@ -19,7 +22,7 @@ if TYPE_CHECKING:
     from runtime_service.loading.model import Model
 
 __all__ = (
-    "Artifact", "Client", "CompiledFunction", "CompiledModule", "Endpoint", "ErrorCode", "IngotError", "Model", "compile", "load",
+    "Artifact", "Client", "CompiledFunction", "CompiledModule", "Endpoint", "ErrorCode", "IngotError", "Model", "Target", "compile", "load",
     "load_module", "register_backend",
 )  # fmt: skip
 

@@ -8,7 +8,7 @@ from typing import Any
 import onnx
 from onnx.backend.base import Backend, BackendRep, Device, DeviceType
 
-from ingot.artifact import compile as compile_model
+from ingot.compiling import compile as compile_model
 from ingot.endpoint import Array
 from ingot.model import load
 from shared_ir.errors import ErrorCode, IngotError

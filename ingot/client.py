@@ -11,6 +11,7 @@ from typing import Any, Self
 from ingot import messages
 from ingot.channel import authorization, call, check_timeout, open_channel, stream
 from ingot.download import receive_layout
+from ingot.frontends import refuse_others
 from ingot.home import Addresses, home_directory
 from ingot.paging import paged
 from ingot.records import (
@@ -26,6 +27,7 @@ from ingot.records import (
     TargetInfo,
 )
 from ingot.resuming import OutagePatience
+from ingot.target import Target, text_of
 from ingot.upload import Progress, Uploader, no_progress
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
@@ -93,6 +95,7 @@ class Client:
         """
         if isinstance(model, Source):
             return model
+        refuse_others(model)
         uploader = Uploader(self._stub, self.address, self._timeout, self._options, self._patience(timeout))
         sent = uploader.send_model(model, external_data, progress)
         self._is_known = True
@@ -111,7 +114,7 @@ class Client:
         self,
         model: Model,
         name: str,
-        targets: Sequence[str] = ("host",),
+        targets: Sequence[str | Target] = ("host",),
         labels: str | Sequence[str] = (),
         *,
         deadline: float = 0.0,
@@ -122,12 +125,15 @@ class Client:
 
         Args:
             name: of the model that a version is published of.
+            targets: presets, also of :meth:`ingot.Target.register_preset`, texts, or targets as they are.
             labels: one, or several, to move to that version.
             deadline: seconds after which the job has failed with DEADLINE_EXCEEDED unless it has finished; 0 for none.
             priority: from -9 to 9; of your jobs that wait, those with a higher one go first.
             options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
         """
-        wanted = messages.names("targets", targets)
+        wanted = messages.names(
+            "targets", [text_of(t) for t in targets] if isinstance(targets, list | tuple) else targets
+        )
         moved = messages.names("labels", (labels,) if isinstance(labels, str) else labels)
         request = pb.CompileRequest(
             name=name,

@@ -5,37 +5,40 @@ process. :class:`Backend` says all that it is asked for; :class:`LlvmBackend` is
 that a loop function consists of, and what their text looks like (``ingot.ir.LoopFunction``).
 """
 
-from compiler_service.compiler.backends.face import Backend, ObjectMaker, SourceCode
-from compiler_service.compiler.backends.llvm import LLVM_IR, LlvmBackend
-from compiler_service.compiler.backends.table import register_backend
-from compiler_service.compiler.codegen.toolchain.zig import compile_c
-from compiler_service.compiler.loop_ir.ir import (
-    Allocate,
-    Block,
-    Broadcast,
-    Buffer,
-    BufferLoad,
-    BufferScope,
-    Checkpoint,
-    For,
-    ForKind,
-    Function,
-    If,
-    Let,
-    Prefetch,
-    Ramp,
-    Shuffle,
-    Statement,
-    Store,
-    VectorReduce,
-    VectorVar,
-)
-from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
-from compiler_service.compiler.loop_ir.pipeline import LoopFact, LoopPass
-from compiler_service.compiler.tensor_expr.strides import row_major
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Scalar, Select, Unary, UnaryOp, Var, lift
+from shared_ir.extras import needing
 from shared_ir.machine.target import Target
+
+with needing("compiler", "ingot.codegen"):
+    from compiler_service.compiler.backends.face import Backend, ObjectMaker, SourceCode
+    from compiler_service.compiler.backends.llvm import LLVM_IR, LlvmBackend
+    from compiler_service.compiler.backends.table import register_backend
+    from compiler_service.compiler.codegen.toolchain.zig import compile_c
+    from compiler_service.compiler.loop_ir.ir import (
+        Allocate,
+        Block,
+        Broadcast,
+        Buffer,
+        BufferLoad,
+        BufferScope,
+        Checkpoint,
+        For,
+        ForKind,
+        Function,
+        If,
+        Let,
+        Prefetch,
+        Ramp,
+        Shuffle,
+        Statement,
+        Store,
+        VectorReduce,
+        VectorVar,
+    )
+    from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
+    from compiler_service.compiler.loop_ir.pipeline import LoopFact, LoopPass
+    from compiler_service.compiler.tensor_expr.strides import row_major
 
 __all__ = (
     "LLVM_IR",

@@ -11,20 +11,29 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.accuracy import describe_algorithms
 from compiler_service.compiler.program.kernels import BuiltKernel
+from compiler_service.compiler.program.module_source import ModuleSource
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import ABI_VERSION, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.graph.ir import walk_graphs
+from shared_ir.graph.text import print_graph
 from shared_ir.machine.target import Target
 
 
-def describe(name: str, source: ModelSource, target: Target, options: CompileOptions, records: bytes) -> Manifest:
-    """The manifest of what is compiled from these; it names everything that changes code."""
+def describe(
+    name: str,
+    source: ModelSource | ModuleSource,
+    target: Target,
+    options: CompileOptions,
+    records: bytes,
+    made: str = "",
+) -> Manifest:
+    """The manifest of what is compiled from these; it names everything that changes code, of passes what they ``made``, a digest."""
     given, model_sha256, version = options.to_dict(), source.sha256(), code_version(target)
     return Manifest(
         name=name,
-        key=artifact_key(model_sha256, target, given, sha256_hex(records) if records else "", version),
+        key=artifact_key(model_sha256 + made, target, given, sha256_hex(records) if records else "", version),
         abi_version=ABI_VERSION,
         compiler_version=version,
         triple=target.triple,
@@ -34,6 +43,11 @@ def describe(name: str, source: ModelSource, target: Target, options: CompileOpt
         model_sha256=model_sha256,
         options=given,
     )
+
+
+def digest_of(variants: Sequence[Variant]) -> str:
+    """Of the graphs as passes have left them."""
+    return sha256_hex("".join(print_graph(v.module.graph) for v in variants).encode())
 
 
 def code_version(target: Target) -> str:

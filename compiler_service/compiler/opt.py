@@ -1,8 +1,9 @@
 """``python -m compiler_service.compiler.opt -p fold-constants,fuse --print-between FILE``: run passes on a text file.
 
 ``FILE`` (``-`` reads standard input) holds a module or a graph as :mod:`shared_ir.graph.text` prints it, or a loop function as
-:mod:`compiler_service.compiler.loop_ir.text` does; the result goes to standard output. ``-p`` names passes of graphs, which take
-options in braces, ``-p 'fold-shapes,fuse{prologues=true,most_nodes=8}'``, or passes of loops, which have none.
+:mod:`compiler_service.compiler.loop_ir.text` does; of a module of several functions, its graphs go through the passes. The
+result goes to standard output. ``-p`` names passes of graphs, which take options in braces,
+``-p 'fold-shapes,fuse{prologues=true,most_nodes=8}'``, or passes of loops, which have none.
 
 Without ``-p`` a graph goes through the default pipeline of the optimisation level, for no target or for ``--target NAME`` as
 ``ingot targets`` lists them, and a loop function through all passes of loops. ``--print-pipeline`` prints what would run, in the
@@ -38,12 +39,11 @@ from compiler_service.compiler.loop_ir.verify import verify
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import Module
-from shared_ir.graph.text import parse_graph, parse_module, print_graph, print_module
+from shared_ir.graph.text import parse_graph, parse_graphs, parse_module, print_graph, print_interface
 from shared_ir.machine.target import resolve_target
 from shared_ir.numerals import whole_number
 
-_LARGE_CONSTANT = re.compile(r"const\s+%\S+:\s*(\w+)\[([\d,\s]*)\]\s*=\s*(sha256:[0-9a-f]{64})")
+_LARGE_CONSTANT = re.compile(r"(?:const|default)\s+%\S+:\s*(\w+)\[([\d,\s]*)\]\s*=\s*(sha256:[0-9a-f]{64})")
 _MODULE = re.compile(r"(\s|#.*\n)*module\b")
 _FUNCTION = re.compile(r"(\s|#.*\n)*function\b")
 _MOST_INVENTED_BYTES = 1 << 32
@@ -174,14 +174,19 @@ def _usage(message: str, expected: str, received: str) -> IngotError:
 def _run_graph(options: argparse.Namespace, text: str, pipeline: Pipeline) -> str:
     constants = _constants(options, text)
     is_module = _MODULE.match(text) is not None
-    module = parse_module(text, constants) if is_module else Module(parse_graph(text, constants))
+    interface, graphs, end = (
+        parse_graphs(text, constants) if is_module else (None, (parse_graph(text, constants),), len(text))
+    )
+    if not graphs or (end < len(text) and _FUNCTION.match(text, end) is None):
+        parse_module(text, constants)  # says what is wrong
     timer = Time()
     instruments: list[Instrument] = [Verify(), timer]
     if options.print_between:
         instruments.append(PrintBetween(sys.stderr.write))
-    result = pipeline.run(module, PassContext(_HIGHEST_LEVEL, instruments=tuple(instruments)))
+    context = PassContext(_HIGHEST_LEVEL, instruments=tuple(instruments))
+    printed = [print_graph(pipeline.run_graph(graph, context)) for graph in graphs]
     _show_times(options, timer)
-    return print_module(result) if is_module else print_graph(result.graph)
+    return "".join(("" if interface is None else print_interface(interface), *printed, text[end:]))
 
 
 def _run_loops(options: argparse.Namespace, text: str, pipeline: LoopPipeline) -> str:

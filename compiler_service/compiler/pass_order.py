@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Sequence
 from typing import Protocol, TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
 
-Fact = TypeVar("Fact", bound=enum.StrEnum)
-Given_co = TypeVar("Given_co", bound=enum.StrEnum, covariant=True)
+Fact = TypeVar("Fact", bound=str)
+Given_co = TypeVar("Given_co", bound=str, covariant=True)
 
 
 class OrderedPass(Protocol[Given_co]):
-    """A pass that says where it belongs.
+    """A pass that says where it belongs; facts are members of an enumeration, or names.
 
     Attributes:
         name: how the pass is called in options, dumps and errors.

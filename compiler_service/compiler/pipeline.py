@@ -12,7 +12,7 @@ from compiler_service.compiler.backends.face import Backend
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.describing import describe, describe_code
+from compiler_service.compiler.describing import describe, describe_code, digest_of
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.compiler.frontend.importing.inference import Inference
 from compiler_service.compiler.frontend.load import import_model
@@ -22,7 +22,7 @@ from compiler_service.compiler.frontend.report import check_model as report_mode
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
-from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, ModulePasses, PassContext
 from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.definitions import define_kernels
@@ -33,6 +33,7 @@ from compiler_service.compiler.program.kernels import (
     schedules_for,
     warn_of_schedule,
 )
+from compiler_service.compiler.program.module_source import ModuleSource
 from compiler_service.compiler.program.plan import build_program
 from compiler_service.compiler.program.rows import prove_rows
 from compiler_service.compiler.program.variants import Variant, import_variants, side_by_side
@@ -59,13 +60,14 @@ from shared_ir.plan.program import Call, Plan, walk_steps
 
 
 def compile_model(
-    source: ModelSource,
+    source: ModelSource | ModuleSource,
     target: Target,
     options: CompileOptions | None = None,
     progress: Progress = silent,
     records: bytes = b"",
     workers: int | None = None,
     weights_path: Path | None = None,
+    passes: ModulePasses | None = None,
 ) -> CompiledArtifact:
     """Compile ``source`` for ``target``; at a lower level than asked for where an optimisation is at fault.
 
@@ -73,6 +75,7 @@ def compile_model(
         records: tuning records (:mod:`compiler_service.compiler.tune.records`); kernels without one take the default schedule.
         workers: child processes that LLVM runs in, by default one per core; 0 runs it in this process.
         weights_path: file to write the weights to, which the artifact then refers to; else a temporary one without a name.
+        passes: what graphs go through in place of the pipeline of the level; no other level is tried then.
 
     Raises:
         IngotError: of the model (blame user) or COMPILER_FAULT.
@@ -81,6 +84,9 @@ def compile_model(
         OptimisationFaultWarning: an optimisation is at fault; the report says why under ``fallback``.
     """
     asked = options or CompileOptions()
+    if passes is not None:
+        with typed_faults():
+            return compile_as_asked(source, target, asked, progress, records, workers, weights_path, passes)
 
     def attempt(level: int) -> CompiledArtifact:
         own = asked if level == asked.opt_level else lowered(asked, level, target)
@@ -102,13 +108,14 @@ def lowered(options: CompileOptions, level: int, target: Target) -> CompileOptio
 
 
 def compile_as_asked(
-    source: ModelSource,
+    source: ModelSource | ModuleSource,
     target: Target,
     options: CompileOptions,
     progress: Progress,
     records: bytes,
     workers: int | None,
     weights_path: Path | None,
+    passes: ModulePasses | None = None,
 ) -> CompiledArtifact:
     """The whole compiler at the level of ``options``; see :func:`compile_model`."""
     workers = usable_cores() if workers is None else workers
@@ -121,7 +128,8 @@ def compile_as_asked(
         rows = prove_rows(variants)
 
     with log.stage("passes"):
-        variants = side_by_side([optimize(v, target, options, log) for v in variants])
+        variants = side_by_side([optimize(v, target, options, log, passes) for v in variants])
+    made = digest_of(variants) if passes is not None and passes.is_own else ""
 
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
@@ -138,7 +146,7 @@ def compile_as_asked(
         library = backend.link(code.objects, target)
         attachments = link_attachments(code.objects, code.plan, code.weights, target, options)
 
-    manifest = describe(name, source, target, options, records)
+    manifest = describe(name, source, target, options, records, made)
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": code.plan.weights_size}
     facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, code.built)}
     facts["batch"] = asdict(rows)
@@ -254,11 +262,12 @@ def build_kernel(
 
 
 def tune_model(
-    source: ModelSource,
+    source: ModelSource | ModuleSource,
     target: Target,
     options: CompileOptions,
     progress: Progress = silent,
     records: bytes = b"",
+    passes: ModulePasses | None = None,
 ) -> bytes:
     """Measure schedules of the heavy kernels on this machine; the records, those in ``records`` included.
 
@@ -266,10 +275,17 @@ def tune_model(
         IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
     """
     with typed_faults():
-        return records if options.tune < 2 else _tuned(source, target, options, progress, records)
+        return records if options.tune < 2 else _tuned(source, target, options, progress, records, passes)
 
 
-def _tuned(source: ModelSource, target: Target, options: CompileOptions, progress: Progress, records: bytes) -> bytes:
+def _tuned(
+    source: ModelSource | ModuleSource,
+    target: Target,
+    options: CompileOptions,
+    progress: Progress,
+    records: bytes,
+    passes: ModulePasses | None,
+) -> bytes:
     if target.triple != host_target().triple or not target.required_features <= host_target().required_features:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -283,7 +299,7 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
     with log.stage("import"):
         variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
     with log.stage("passes"):
-        variants = tuple(define_kernels(optimize(v, target, options, log)) for v in variants)
+        variants = tuple(define_kernels(optimize(v, target, options, log, passes)) for v in variants)
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
     old = read_records(records)
     known = TuningRecords(old, target)
@@ -333,14 +349,16 @@ def inference() -> Inference:
     return Inference(infer_in_model, OPERATORS)
 
 
-def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log) -> Variant:
-    """The graph passes of the optimisation level for ``target``, verified after each, and where the values that are left live."""
+def optimize(
+    variant: Variant, target: Target, options: CompileOptions, log: Log, passes: ModulePasses | None = None
+) -> Variant:
+    """The graph passes of the optimisation level for ``target``, or ``passes``, verified after each, and where the values left live."""
     timing = Time()
     instruments: list[Instrument] = [Verify(), timing]
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    pipeline = default_pipeline(options.opt_level, target, filters=options.allows("winograd"))
+    pipeline = passes or default_pipeline(options.opt_level, target, filters=options.allows("winograd"))
     with variant.within():
         module = pipeline.run(variant.module, context)
         memory = plan_memory(module.graph)

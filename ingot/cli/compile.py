@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 from ingot.artifact import Artifact, chosen_target, model_source, save_artifacts
-from ingot.artifact import compile as compile_here
 from ingot.cli.arguments import (
     SERVICE,
     add_common,
@@ -29,6 +28,7 @@ from ingot.cli.values import model_name as known_name
 from ingot.cli.values import new_label, whole
 from ingot.cli.verification import show_verification
 from ingot.client import Client
+from ingot.compiling import compile as compile_here
 from ingot.home import home_directory
 from ingot.records import Job
 from ingot.upload import model_upload

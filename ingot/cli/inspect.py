@@ -7,15 +7,16 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import compiler, has_children, model_source
 from ingot.cli.arguments import add_common, add_in_process
 from ingot.cli.models import check_here
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.usage import Way
 from ingot.cli.values import once, pair, whole
 from ingot.cli.verification import show_outputs, speed, verdict
+from ingot.compiling import has_children
 from ingot.home import home_directory
 from ingot.records import Verification
+from ingot.sources import compiler, model_source
 from shared_ir.artifact.value import Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, dim_text, dims_text, evaluate

@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ingot.artifact import compiler, has_children, model_source
 from ingot.cli import registry
 from ingot.cli.arguments import (
     SERVICE,
@@ -25,7 +24,9 @@ from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.cli.usage import Way
 from ingot.cli.values import label, label_version, once
 from ingot.client import Client
+from ingot.compiling import has_children
 from ingot.records import CheckReport, TargetInfo
+from ingot.sources import compiler, model_source
 from ingot.upload import model_upload
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number

@@ -11,13 +11,13 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ingot.artifact import compiler
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import whole
 from ingot.embedded.installation import running
 from ingot.embedded.ports import Ports
 from ingot.home import home_directory
+from ingot.sources import compiler
 
 _LOOK_SECONDS = 0.25
 """Seconds between two looks at the services."""

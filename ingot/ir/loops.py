@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self
 
 import numpy as np
@@ -44,10 +44,13 @@ class LoopFunction:
     def verify(self) -> None:
         """
         Raises:
-            IngotError: COMPILER_FAULT, a name is not defined where it is read, types do not fit, or a loop has a length that it must
+            IngotError: INVALID_ARGUMENT, a name is not defined where it is read, types do not fit, or a loop has a length that it must
                 not have.
         """
-        verify(self.function)
+        try:
+            verify(self.function)
+        except IngotError as error:
+            raise replace(error, code=ErrorCode.INVALID_ARGUMENT) from error
 
     def interpret(self, *arrays: Array) -> tuple[Array, ...]:
         """What it stores for ``arrays``, one for each buffer that it only reads; every access is checked.

@@ -10,8 +10,8 @@ Grammar::
 
 ``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when
 that is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is
-a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define``, ``ingot.Call`` and
-``ingot.Check`` (below).
+a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define``, ``ingot.Call``,
+``ingot.Invoke`` and ``ingot.Check`` (below).
 The type of a value is a TensorType.
 A nested graph may use values of the enclosing graphs (``If``, ``Loop``, ``Scan`` bodies do; a Group body does not).
 
@@ -78,6 +78,11 @@ CALL_OP = "ingot.Call"
 
 Attributes: ``function``, its name; ``takes`` and ``gives``, for every operand and result an element type, or ``object`` for the
 number of a sequence or optional; all others are handed to the function. The sizes of its results are known before it runs.
+"""
+
+INVOKE_OP = "ingot.Invoke"
+"""A call of the function of the module that its attribute ``function`` names: operands are its inputs, results its outputs. It is gone
+before code is made: a module that is compiled is one graph.
 """
 
 CHECK_OP = "ingot.Check"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
-from shared_ir.graph.ir import Graph, walk_graphs
+from shared_ir.graph.ir import Graph, Value, walk_graphs
 from shared_ir.types import TensorType
 
 LITERAL_ELEMENTS = 16
@@ -32,8 +32,17 @@ def array_digest(array: np.ndarray) -> str:
 
 def large_constants(graph: Graph) -> dict[str, np.ndarray]:
     """Digest -> array for every constant of ``graph`` and its nested graphs that is not printed literally."""
-    constants = (a for g in walk_graphs(graph) for a in g.constants.values())
-    return {array_digest(a): a for a in constants if not is_literal(a)}
+    return large_arrays(a for g in walk_graphs(graph) for a in g.constants.values())
+
+
+def large_arrays(arrays: Iterable[np.ndarray]) -> dict[str, np.ndarray]:
+    """Digest -> array for those of ``arrays`` that are not printed literally."""
+    return {array_digest(a): a for a in arrays if not is_literal(a)}
+
+
+def typed(name: str, array: np.ndarray) -> Value:
+    """A value of the type of ``array``."""
+    return Value(name, TensorType(DType.of(array), array.shape))
 
 
 def is_literal(array: np.ndarray) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TypeVar
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim, parse_dim
 from shared_ir.graph.ir import GROUP_OP, Attribute, Graph, Module, Node, Value
 from shared_ir.graph.literals import literal_array, stored_array
-from shared_ir.types import TensorType
+from shared_ir.types import ObjectType, TensorType, ValueKind
 
 T = TypeVar("T")
 
@@ -31,7 +32,7 @@ _TOKEN = re.compile(
     re.VERBOSE | re.ASCII,
 )
 _NOTHING: Mapping[str, np.ndarray] = {}
-_HEADER = frozenset({"opset", "input_names", "output_names", "metadata"})
+_HEADER = frozenset({"opset", "input_names", "output_names", "metadata", "objects", "strings"})
 _MAX_NESTING = 64
 _BEYOND = 1 << 64
 _MOST_CHARACTERS_OF_INTEGER = len(str(_BEYOND))
@@ -46,24 +47,49 @@ def parse_module(text: str, constants: Mapping[str, np.ndarray] = _NOTHING) -> M
     Raises:
         IngotError: INVALID_ARGUMENT with line and column.
     """
+    module, graphs, end = parse_graphs(text, constants)
+    if len(graphs) != 1 or end != len(text):
+        raise _Parser(text, constants).error("one graph", end, f"the module has {len(graphs)} graphs")
+    return replace(module, graph=graphs[0])
+
+
+def parse_graphs(text: str, constants: Mapping[str, np.ndarray] = _NOTHING) -> tuple[Module, tuple[Graph, ...], int]:
+    """What ``text`` says of a model, as a module without its graph; the graphs in it; and where what is no graph begins.
+
+    Raises:
+        IngotError: as :func:`parse_module`.
+    """
     parser = _Parser(text, constants)
     parser.word("module")
     start = parser.position
     header = parser.attributes()
     if not header.keys() <= _HEADER:
         raise parser.error(f"one of {', '.join(sorted(_HEADER))}", start)
-    graph = parser.graph()
-    parser.end()
+    parser.scopes.append({})
+    defaults = {v.name: a for v, a in iter(parser.default, None)}
+    parser.scopes.pop()
+    graphs: list[Graph] = []
+    while parser.peek() == ("word", "graph"):
+        graphs.append(parser.graph())
     try:
-        return Module(
-            graph,
-            opset=int(str(header.get("opset", 0))),
-            metadata=dict(header.get("metadata", ())),  # type: ignore[arg-type]
-            input_names=tuple(header.get("input_names", ())),  # type: ignore[arg-type]
-            output_names=tuple(header.get("output_names", ())),  # type: ignore[arg-type]
-        )
+        return _interface(header, defaults), tuple(graphs), parser.position
     except (TypeError, ValueError) as error:
         raise parser.error("an integer opset, tuples of names, metadata as pairs of strings", start) from error
+
+
+def _interface(header: Mapping[str, Any], defaults: Mapping[str, np.ndarray]) -> Module:
+    """Raises TypeError or ValueError: a part of the header is of another kind."""
+    objects = {str(name): ObjectType(ValueKind(kind), DType(dtype)) for name, kind, dtype in header.get("objects", ())}
+    return Module(
+        Graph("", (), (), ()),
+        opset=int(str(header.get("opset", 0))),
+        metadata=dict(header.get("metadata", ())),
+        input_names=tuple(header.get("input_names", ())),
+        output_names=tuple(header.get("output_names", ())),
+        objects=objects,
+        strings=tuple(header.get("strings", ())),
+        defaults=defaults,
+    )
 
 
 def parse_graph(text: str, constants: Mapping[str, np.ndarray] = _NOTHING) -> Graph:
@@ -257,8 +283,12 @@ class _Parser:
         self.depth -= 1
         return Graph(name, tuple(inputs), tuple(outputs), tuple(nodes), constants)
 
-    def constant(self) -> tuple[Value, np.ndarray]:
-        self.word("const")
+    def default(self) -> tuple[Value, np.ndarray] | None:
+        """The next default of an input, if one stands here."""
+        return self.constant("default") if self.peek() == ("word", "default") else None
+
+    def constant(self, word: str = "const") -> tuple[Value, np.ndarray]:
+        self.word(word)
         value = self.define()
         self.sign("=")
         start = self.position

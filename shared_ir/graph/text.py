@@ -11,7 +11,8 @@
 
 Grammar::
 
-    module    = "module" attributes graph
+    module    = "module" attributes default* graph
+    default   = "default" value ":" type "=" ("[" elements "]" | sha256:hex)
     graph     = "graph" name "(" [value ":" type, ...] ")" "->" "(" [value, ...] ")" "{" constant* node* "}"
     constant  = "const" value ":" type "=" ("[" elements "]" | sha256:hex)
     node      = results "=" op "(" [value | "_", ...] ")" [attributes] [string]
@@ -34,16 +35,19 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr
 from shared_ir.expr.dim import dim_text
 from shared_ir.graph.ir import Attribute, Graph, Module, Node, Value
-from shared_ir.graph.literals import array_digest, large_constants, print_array
-from shared_ir.graph.parse import parse_graph, parse_module
+from shared_ir.graph.literals import array_digest, large_arrays, large_constants, print_array, typed
+from shared_ir.graph.parse import parse_graph, parse_graphs, parse_module
 from shared_ir.types import TensorType
 
 __all__ = [
     "array_digest",
+    "large_arrays",
     "large_constants",
     "parse_graph",
+    "parse_graphs",
     "parse_module",
     "print_graph",
+    "print_interface",
     "print_module",
     "print_node",
 ]
@@ -51,14 +55,23 @@ __all__ = [
 
 def print_module(module: Module) -> str:
     """The module as text; its large constants are found by :func:`large_constants`."""
-    header: dict[str, Attribute] = {"opset": module.opset}
-    if module.input_names:
-        header["input_names"] = module.input_names
-    if module.output_names:
-        header["output_names"] = module.output_names
-    if module.metadata:
-        header["metadata"] = tuple(sorted(module.metadata.items()))
-    return f"module{_attributes(header, 0)}\n{print_graph(module.graph)}"
+    return f"{print_interface(module)}{print_graph(module.graph)}"
+
+
+def print_interface(module: Module) -> str:
+    """What stands above the graph of ``module``: a line of attributes, and one for each input that has a default."""
+    objects: tuple[Attribute, ...] = tuple((name, o.kind.value, o.dtype) for name, o in module.objects.items())
+    metadata: tuple[Attribute, ...] = tuple(sorted(module.metadata.items()))
+    optional: dict[str, Attribute] = {
+        "input_names": module.input_names,
+        "output_names": module.output_names,
+        "metadata": metadata,
+        "objects": objects,
+        "strings": module.strings,
+    }
+    header: dict[str, Attribute] = {"opset": module.opset} | {k: v for k, v in optional.items() if v}
+    defaults = (f"default {_definition(typed(n, a))} = {print_array(a)}\n" for n, a in module.defaults.items())
+    return f"module{_attributes(header, 0)}\n{''.join(defaults)}"
 
 
 def print_graph(graph: Graph) -> str:

@@ -77,6 +77,18 @@ _IMPLIED: Mapping[str, tuple[str, ...]] = {
 """Features that switch others on when they are enabled (the part of LLVM's table that matters here)."""
 
 
+_TOLD_BY: Mapping[str, str] = {"sse2": "x86_64", "fp-armv8": "aarch64", "m": "riscv64"}
+"""Features that all listed cpus of one architecture have, and none of another."""
+
+
+def architecture_of_cpu(cpu: str) -> str | None:
+    """The architecture of a listed cpu."""
+    listed = CPU_FEATURES.get(cpu)
+    if listed is None:
+        return None
+    return next((found for feature, found in _TOLD_BY.items() if feature in listed), "armv7")
+
+
 def full_features(architecture: str, cpu: str, flags: Iterable[str]) -> frozenset[str]:
     """Every listed feature of ``cpu`` with ``flags`` (``+avx2``, ``-avx512f``) applied in order."""
     have = set(CPU_FEATURES.get(cpu, BASELINE_FEATURES.get(architecture, ())))

@@ -20,7 +20,7 @@ from functools import cached_property
 
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.cpu_features import full_features
+from shared_ir.machine.cpu_features import architecture_of_cpu, full_features
 from shared_ir.numerals import whole_number
 
 ARCHITECTURES = ("x86_64", "aarch64", "armv7", "riscv64")
@@ -267,15 +267,21 @@ _MOST_OF_OPTION = 1 << 40
 
 
 def resolve_target(text: str, host: Callable[[], Target]) -> Target:
-    """As :func:`parse_target`; ``host``, with options after it if any, is the machine that ``host`` tells of.
+    """As :func:`parse_target`; ``host``, with options after it, is the machine that ``host`` tells of, ``llvm`` without a triple has its.
 
     Raises:
         IngotError: INVALID_TARGET, naming the word at fault and near matches.
     """
-    words = _words(text)
-    if words[:1] != ["host"]:
-        return parse_target(text)
-    return _with_options(host(), _parse_options(text, words[1:]), text)
+    head, *words = _words(text) or [""]
+    if head == "host":
+        return _with_options(host(), _parse_options(text, words), text)
+    if head in _KINDS and "mtriple" not in (options := _parse_options(text, words)):
+        triple, cpu = host().triple, options.get("mcpu", "")
+        if architecture_of_cpu(cpu) not in (None, architecture_of(triple)):
+            message = f"{cpu} is a cpu of {architecture_of_cpu(cpu)}, and this machine is {architecture_of(triple)}"
+            raise _invalid(message, text, f"-mtriple=<LLVM target triple> beside -mcpu={cpu}")
+        return parse_target(f"{text} -mtriple={triple}")
+    return parse_target(text)
 
 
 _KINDS = {"llvm"}

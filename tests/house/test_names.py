@@ -85,7 +85,14 @@ def exists(name: str) -> bool:
     return False
 
 
-SHARED_NAMES: dict[str, str] = {}
+_PUBLIC = "what users hold is called as the field calls it, and holds the compiler's"
+SHARED_NAMES: dict[str, str] = {
+    "Instrument": f"{_PUBLIC}: it is told of modules, the other one of graphs",
+    "Module": f"{_PUBLIC}: of several functions, the other one is a model's graph",
+    "Pass": f"{_PUBLIC}: of modules, the other one of graphs",
+    "PassContext": f"{_PUBLIC}: a context manager",
+    "Target": f"{_PUBLIC}: the same value, which reads what only this machine can say",
+}
 """Names that more than one class of the packages has, each with the reason; protobuf's stubs are not asked."""
 
 

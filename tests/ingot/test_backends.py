@@ -42,6 +42,11 @@ def test_every_kernel_is_of_the_registered_generator(backend: C99Backend) -> Non
     assert not artifact.report["faults"]
 
 
+def test_files_and_bytes_are_compiled_in_the_process_that_knows_the_generator() -> None:
+    data = small_network().SerializeToString()
+    assert ingot.compile(data, target=TARGET).manifest.key == ingot.compile(small_network(), target=TARGET).manifest.key
+
+
 def test_an_artifact_is_known_by_its_generator() -> None:
     class Another(C99Backend):
         version = "c99-2"

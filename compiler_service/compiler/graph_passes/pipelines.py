@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import FoldBatchNorm
 from compiler_service.compiler.graph_passes.algebra.simplify_algebra import SimplifyAlgebra
+from compiler_service.compiler.graph_passes.cleaning.basic_blocks import BasicBlocks
 from compiler_service.compiler.graph_passes.cleaning.eliminate_common_subexpressions import (
     EliminateCommonSubexpressions,
 )
@@ -41,6 +42,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             ExpandOperators,
             LowerLoops,
             EliminateDeadCode,
+            BasicBlocks,
             FoldShapes,
             WidenFloats,
             MultiplyBytes,
@@ -64,7 +66,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
         )
     }
 )
-"""Every pass by name."""
+"""Every pass by name; ``basic-blocks`` is in no pipeline of a level: what it saves depends on the branch that runs take."""
 
 _DEQUANTIZED = frozenset({"DequantizeLinear"})
 """Weights that a model quantizes itself are bytes once what quantizes them is folded; floats again, once this is, too."""

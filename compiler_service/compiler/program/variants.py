@@ -25,6 +25,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.graph_passes.algebra.broadcast import stretches
 from compiler_service.compiler.graph_passes.analysis.symbols import input_symbols
 from compiler_service.compiler.graph_passes.memory.plan_memory import LoopMemory, MemoryPlan, Placement
+from compiler_service.compiler.program.module_source import ModuleSource
 from compiler_service.compiler.tensor_expr.extents import Agreement, agreeing, all_equal
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from shared_ir.errors import IngotError
@@ -70,16 +71,18 @@ class Variant:
 
 
 def import_variants(
-    source: ModelSource, options: ImportOptions, inference: Inference, *, fast: bool
+    source: ModelSource | ModuleSource, options: ImportOptions, inference: Inference, *, fast: bool
 ) -> tuple[Variant, ...]:
     """The ways through ``source``, in the order in which a run looks for one that is open to it; the last is to all that any is.
 
     Args:
-        fast: whether runs with equal extents have one of their own.
+        fast: whether runs with equal extents have one of their own, where ``source`` is no graph yet.
 
     Raises:
         IngotError: of the model.
     """
+    if isinstance(source, ModuleSource):
+        return (Variant(source.module),)
     ways = _chosen_ways(source, options, inference)
     if not fast or len(ways) > 1:
         return ways

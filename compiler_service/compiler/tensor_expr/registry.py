@@ -45,6 +45,7 @@ from compiler_service.compiler.tensor_expr.operators import (
     slicing,
     training,
 )
+from compiler_service.compiler.tensor_expr.operators.sequential import LOOPS_OP
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.compiler.tensor_expr.strings import check_strings
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -133,6 +134,11 @@ def infer_in_model(op: str, inputs: Inputs, attributes: Mapping[str, Attribute])
     Raises:
         IngotError: as :func:`infer`.
     """
+    if op == LOOPS_OP:
+        message = "a model cannot bring loops of its own"
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR, message, received=op, remedy="Call them in a module (ingot.ir)."
+        )
     outputs = infer(op, inputs, attributes)
     check_domains(op, tensors_of([y for y in outputs if y is not None]))
     return outputs

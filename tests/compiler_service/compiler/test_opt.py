@@ -17,7 +17,7 @@ from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.opt import main
 from compiler_service.compiler.options import CompileOptions
-from shared_ir.graph.text import array_digest, parse_graph, parse_module
+from shared_ir.graph.text import array_digest, parse_graph, parse_graphs, parse_module
 from shared_ir.machine.target import parse_target
 from tests.compiler_service.compiler.loop_ir.loop_programs import guarded_scale
 
@@ -62,6 +62,19 @@ def test_a_module_stays_a_module(file: Path, capsys: pytest.CaptureFixture[str])
     file.write_text("module {opset=17}" + TEXT)
     main(["-p", "simplify-algebra", str(file)])
     assert parse_module(capsys.readouterr().out).opset == 17
+
+
+def test_every_graph_of_a_module_goes_through_the_passes(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loops = "function scale(x: float32[n], out y: float32[n]; n: int64)\nfor task t in 0..n:\n    y[t] = x[t] * 2.0\n"
+    header, other = 'module {opset=17, strings=("a",)}', TEXT.replace("main", "other")
+    file.write_text(f"{header}{TEXT}{other}{loops}")
+    assert main(["-p", "simplify-algebra", str(file)]) == 0
+    module, graphs, end = parse_graphs(printed := capsys.readouterr().out)
+    assert (module.opset, module.strings) == (17, ("a",))
+    assert [(g.name, [n.op for n in g.nodes]) for g in graphs] == [("main", ["Relu"]), ("other", ["Relu"])]
+    assert printed[end:] == loops
+    file.write_text(f"{header}{TEXT}{other}nonsense")
+    assert main(["-p", "simplify-algebra", str(file)]) == 1
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from compiler_service.compiler import pipeline
+from compiler_service.compiler.backends.llvm import LlvmBackend
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import allowed_methods
 from compiler_service.compiler.schedule.default import METHODS, RuleRow
@@ -50,11 +51,13 @@ def test_workers_of_the_version_before_see_no_option_that_nobody_asked_for() -> 
 
 def test_methods_are_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
     """A new one is used without a word elsewhere; an option of its name forbids it."""
-    assert allowed_methods(CompileOptions()) == {row.name for row in METHODS}
-    assert allowed_methods(CompileOptions(strassen=False)) == {row.name for row in METHODS} - {"strassen"}
-    assert allowed_methods(CompileOptions(opt_level=2)) == set()
+    assert allowed_methods(CompileOptions(), LlvmBackend()) == {row.name for row in METHODS}
+    assert allowed_methods(CompileOptions(strassen=False), LlvmBackend()) == {row.name for row in METHODS} - {
+        "strassen"
+    }
+    assert allowed_methods(CompileOptions(opt_level=2), LlvmBackend()) == set()
     monkeypatch.setattr(pipeline, "METHODS", (*METHODS, RuleRow("new", row_schedule)))
-    assert "new" in allowed_methods(CompileOptions())
+    assert "new" in allowed_methods(CompileOptions(), LlvmBackend())
 
 
 @pytest.mark.parametrize("given", [1, 0, "true", None])

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from bench.calls import sum_model
-from compiler_service.compiler import pipeline
+from compiler_service.compiler.backends import llvm
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import ModelSource, check_model, compile_model, tune_model, verify_artifact
@@ -267,7 +267,7 @@ def test_a_kernel_that_no_code_can_be_made_of_is_shown(
     def breaks(*_: Any) -> str:
         raise IngotError(ErrorCode.COMPILER_FAULT, "no code is made today")
 
-    monkeypatch.setattr(pipeline, "emit_kernel", breaks)
+    monkeypatch.setattr(llvm, "emit_kernel", breaks)
     monkeypatch.setenv("DEBUG", "4")
     with pytest.raises(IngotError, match="no code is made today"):
         compile_model(ModelSource(sum_model().SerializeToString()), host_target(), CompileOptions(opt_level=0))

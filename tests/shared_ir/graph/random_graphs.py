@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 from hypothesis import strategies as st
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import as_dim
 from shared_ir.graph.ir import GROUP_OP, Attribute, Graph, Module, Node, Value
-from shared_ir.types import TensorType
+from shared_ir.types import ObjectType, TensorType, ValueKind
 from tests.shared_ir.expr.expressions import dim_expressions
 
 _NUMPY_TYPES = [
@@ -103,18 +105,33 @@ def graphs(draw: st.DrawFn, namer: _Namer | None = None, outer: tuple[Value, ...
 
 def modules() -> st.SearchStrategy[Module]:
     names = st.lists(_texts, max_size=2).map(tuple)
-    return st.builds(Module, graphs(), st.integers(0, 30), st.dictionaries(_texts, _texts, max_size=2), names, names)
+    kinds = st.builds(ObjectType, st.sampled_from(ValueKind), st.sampled_from(DType))
+    return st.builds(
+        Module,
+        graphs(),
+        st.integers(0, 30),
+        st.dictionaries(_texts, _texts, max_size=2),
+        names,
+        names,
+        objects=st.dictionaries(_texts, kinds, max_size=2),
+        strings=names,
+        defaults=st.dictionaries(_texts, arrays(), max_size=2),
+    )
 
 
 def same_graph(a: Graph, b: Graph) -> bool:
     """Equal in every part; arrays bit by bit."""
     return (
         (a.name, a.inputs, a.outputs) == (b.name, b.inputs, b.outputs)
-        and list(a.constants) == list(b.constants)
-        and all(_same_array(x, y) for x, y in zip(a.constants.values(), b.constants.values(), strict=True))
+        and same_arrays(a.constants, b.constants)
         and len(a.nodes) == len(b.nodes)
         and all(_same_node(m, n) for m, n in zip(a.nodes, b.nodes, strict=True))
     )
+
+
+def same_arrays(a: Mapping[Any, np.ndarray], b: Mapping[Any, np.ndarray]) -> bool:
+    """Equal in names, order and every bit."""
+    return list(a) == list(b) and all(_same_array(x, y) for x, y in zip(a.values(), b.values(), strict=True))
 
 
 def _same_array(a: np.ndarray, b: np.ndarray) -> bool:

@@ -13,9 +13,17 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim, as_dim, symbol
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
-from shared_ir.graph.text import array_digest, large_constants, parse_graph, parse_module, print_graph, print_module
+from shared_ir.graph.text import (
+    array_digest,
+    large_arrays,
+    large_constants,
+    parse_graph,
+    parse_module,
+    print_graph,
+    print_module,
+)
 from shared_ir.types import TensorType
-from tests.shared_ir.graph.random_graphs import modules, same_graph
+from tests.shared_ir.graph.random_graphs import modules, same_arrays, same_graph
 
 F32 = DType.FLOAT32
 
@@ -51,10 +59,12 @@ def test_text_of_an_example(golden: Callable[[str], None]) -> None:
 @given(modules())
 def test_parse_inverts_print(module: Module) -> None:
     text = print_module(module)
-    found = parse_module(text, large_constants(module.graph))
+    found = parse_module(text, large_constants(module.graph) | large_arrays(module.defaults.values()))
     assert same_graph(found.graph, module.graph)
     assert (found.opset, found.metadata) == (module.opset, module.metadata)
     assert (found.input_names, found.output_names) == (module.input_names, module.output_names)
+    assert (found.objects, found.strings) == (module.objects, module.strings)
+    assert same_arrays(found.defaults, module.defaults)
     assert print_module(found) == text
 
 

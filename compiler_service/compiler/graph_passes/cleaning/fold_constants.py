@@ -23,13 +23,13 @@ from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUAN
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import dim_symbols, static
-from shared_ir.graph.ir import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
+from shared_ir.graph.ir import CALL_OP, DEFINE_OP, GROUP_OP, INVOKE_OP, Graph, Node, Value
 
 ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
 """What models do to weights: folded at any size, since the result replaces an operand of the same size."""
 
 NEVER = frozenset(
-    {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
+    {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, INVOKE_OP, KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
 )
 
 _MOST_BYTES_BEYOND = 1 << 30

@@ -40,6 +40,7 @@ from shared_ir.graph.ir import (
     CHECK_OP,
     DEFINE_OP,
     GROUP_OP,
+    INVOKE_OP,
     REPEAT_OP,
     Attribute,
     Graph,
@@ -48,7 +49,7 @@ from shared_ir.graph.ir import (
     free_values,
 )
 
-SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, CALL_OP, CHECK_OP, *SEQUENTIAL})
+SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, CALL_OP, INVOKE_OP, CHECK_OP, *SEQUENTIAL})
 """Operators that belong to no group."""
 
 

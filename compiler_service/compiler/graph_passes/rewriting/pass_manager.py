@@ -87,6 +87,18 @@ class PassContext:
         return item.level <= self.opt_level and item.name not in self.disabled
 
 
+class ModulePasses(Protocol):
+    """What a model goes through: the :class:`Pipeline` of a level, or one of somebody else's.
+
+    ``is_own``: whether it is not that of the level, so that the key of an artifact says what it made.
+    """
+
+    @property
+    def is_own(self) -> bool: ...
+
+    def run(self, module: Module, context: PassContext) -> Module: ...
+
+
 @dataclass(frozen=True)
 class Pipeline:
     """Passes in the order in which they run.
@@ -97,6 +109,7 @@ class Pipeline:
     """
 
     passes: tuple[Pass, ...]
+    is_own: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_order(self.passes)

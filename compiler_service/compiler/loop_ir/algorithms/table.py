@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
+from compiler_service.compiler.loop_ir.algorithms.called import called_loops
 from compiler_service.compiler.loop_ir.algorithms.chains import LoopChain, cumulate
 from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, let, load, loop, with_cell
 from compiler_service.compiler.loop_ir.algorithms.elimination import determinant
@@ -14,6 +15,7 @@ from compiler_service.compiler.loop_ir.algorithms.selection import best_of_rows
 from compiler_service.compiler.loop_ir.algorithms.sorting import sort_rows
 from compiler_service.compiler.loop_ir.algorithms.trees import Array, Walks, walk_trees
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
+from compiler_service.compiler.tensor_expr.operators.sequential import LOOPS_OP
 from compiler_service.compiler.tensor_expr.scalar import clamped
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
@@ -180,6 +182,7 @@ _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], 
             "ingot.Sorted": _sorted,
             "ingot.Best": _best,
             "ingot.Determinant": _determinant,
+            LOOPS_OP: called_loops,
         }
     )
 )

@@ -12,6 +12,7 @@ from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.graph.ir import Attribute, Node, Value
+from shared_ir.types import TensorType
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class AlgorithmDefinition(KernelDefinition):
     def text(self) -> str:
         """Equal for kernels that differ only in names."""
         types = ", ".join(f"{t.dtype}[{dims_text(t.shape)}]" for t in (*self.arguments, self.output))
-        numbers = {k: v for k, v in sorted(self.attributes.items()) if not isinstance(v, Expr)}
+        numbers = {k: v for k, v in sorted(self.attributes.items()) if not isinstance(v, Expr | TensorType)}
         return f"{self.algorithm}({types}) {numbers}"
 
 

@@ -11,6 +11,7 @@ from compiler_service.compiler.tensor_expr.refusal import mismatch
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, dims_text
+from shared_ir.types import TensorType
 
 
 def positions(mask: Tensor, *, count: Dim) -> Tensor:
@@ -102,7 +103,17 @@ def tree_leaves(
     return placeholder("leaves", (x.shape[0], trees), DType.INT32)
 
 
+LOOPS_OP = "ingot.Loops"
+"""A loop function: no operator of a model, since nothing proves where its loops read and write."""
+
+
+def loops(*xs: Tensor, program: str, type: TensorType) -> Tensor:
+    """What the loop function whose text is ``program`` stores for the arguments ``xs``: a tensor of ``type``."""
+    return placeholder("loops", type.shape, type.dtype)
+
+
 OPERATORS = (
+    Operator(LOOPS_OP, loops),
     Operator("ingot.Positions", positions),
     Operator("ingot.Suppressed", suppressed),
     Operator("ingot.Cumulative", cumulative),

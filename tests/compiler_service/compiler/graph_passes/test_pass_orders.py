@@ -49,6 +49,21 @@ GRAPHS = {
           %z: float32[2, 512] = MatMul(%x, %h)
         }}
         """,
+    "what one branch alone reads": """
+        graph main(%x: float32[2, 8], %c: bool[]) -> (%y) {
+          const %two: float32[] = [2.0]
+          %a: float32[2, 8] = Exp(%x)
+          %b: float32[2, 8] = Mul(%a, %two)
+          %y: float32[2, 8] = If(%c) {
+            then_branch=graph then() -> (%t) {
+              %t: float32[2, 8] = Relu(%b)
+            },
+            else_branch=graph otherwise() -> (%o) {
+              %o: float32[2, 8] = Neg(%x)
+            }
+          }
+        }
+        """,
     "a product of quantized operands": f"""
         graph main(%x: uint8[2, 64]) -> (%y) {{
           const %q: int8[64, 32] = {_digest(1)}
@@ -162,7 +177,7 @@ def test_every_pass_has_something_to_do() -> None:
     changes = _Changes()
     plain = default_pipeline(3, parse_target("amd/zen4"), filters=True)
     eager = Pipeline(tuple(EAGER.get(p.name, p) for p in plain.passes))
-    for name, pipeline in itertools.product(GRAPHS, (plain, eager)):
+    for name, pipeline in itertools.product(GRAPHS, (plain, eager, Pipeline((PASSES["basic-blocks"](),)))):
         pipeline.run_graph(_graph(name), PassContext(instruments=(changes,)))
     assert sorted(PASSES.keys() - changes.names) == []
 
