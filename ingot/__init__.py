@@ -13,6 +13,7 @@ from ingot.compiling import compile
 from ingot.model import load
 from ingot.target import Target
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import needing
 
 if TYPE_CHECKING:
     from ingot.client import Client
@@ -39,7 +40,8 @@ def __getattr__(name: str) -> Any:
 
             return getattr(ingot.functions, name)
         case "register_backend":
-            from ingot.codegen import register_backend as found  # type: ignore[assignment]
+            with needing("compiler", "ingot.register_backend"):
+                from ingot.codegen import register_backend as found  # type: ignore[assignment]
         case "Model":
             from runtime_service.loading.model import Model as found  # type: ignore[assignment]
         case _:

@@ -31,6 +31,7 @@ with needing("compiler", "ingot.ir"):
 
 __all__ = (
     "DType", "Function", "Graph", "GraphBuilder", "GraphFunction", "Instrument", "LoopCall", "LoopFunction", "LoopProgram",
-    "ModelInterface", "Module", "Node", "Pass", "PassContext", "Printing", "RewriteRule", "Sequential", "Site", "TensorType", "Timing", "Value", "default_pipeline",
-    "from_onnx", "function_pass", "load", "module_pass", "passes", "rewrite", "rule", "symbol",
+    "ModelInterface", "Module", "Node", "Pass", "PassContext", "Printing", "RewriteRule", "Sequential", "Site",
+    "TensorType", "Timing", "Value", "default_pipeline", "from_onnx", "function_pass", "load", "module_pass", "passes",
+    "rewrite", "rule", "symbol",
 )  # fmt: skip

@@ -35,6 +35,7 @@ OWNER: dict[str, str] = {
     "compiler_service": "compiler",
     "ingot": BASE,
     "ingot.backend": "compiler",
+    "ingot.codegen": "compiler",
     "ingot.conformance": "compiler",
     "ingot.conformance_known": "compiler",
     "ingot.demo": "demo",

@@ -27,7 +27,7 @@ from compiler_service.compiler.frontend.importing.constants import constant_arra
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.handler import Handler
 from compiler_service.compiler.frontend.importing.inference import tensor_type
-from compiler_service.compiler.frontend.importing.node import SourceNode, domain_name
+from compiler_service.compiler.frontend.importing.node import INTERNAL_DOMAIN, SourceNode, domain_name
 from compiler_service.compiler.frontend.importing.objects import declared_type, is_object
 from compiler_service.compiler.frontend.importing.scope import Binding, Frame, GraphDraft, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.limits import exceeded
@@ -178,6 +178,8 @@ class GraphImporter:
         if function is not None:
             self.call(node, function, frame, draft)
             return
+        if node.domain == INTERNAL_DOMAIN:  # whose operators take for granted what the compiler makes sure of
+            raise unsupported(node)
         if not node.opset:
             raise no_opset(node)
         schema = schema_of(node)

@@ -331,16 +331,21 @@ def test_loops_that_no_graph_can_call(text: str, message: str) -> None:
         b.call(ir.LoopFunction.parse(text), x)
 
 
-def test_a_model_brings_no_loops_of_its_own() -> None:
-    """An ONNX file may not say what memory is written to."""
+@pytest.mark.parametrize(
+    ("op", "attributes"),
+    [("Loops", {"program": str(INCREMENT)}), ("Cumulative", {"axis": 0, "product": 0}), ("None", {})],
+)
+def test_a_model_brings_no_operators_of_the_compiler(op: str, attributes: dict[str, str | int]) -> None:
+    """An ONNX file may not say what memory is written to, nor what the compiler takes for granted."""
     proto = model(
-        [helper.make_node("Loops", ["x"], ["y"], domain="ingot", program=str(INCREMENT))],
+        [helper.make_node(op, ["x"], ["y"], domain="ingot", **attributes)],
         [value("x", ["n"])],
         [value("y", ["n"])],
     )
     proto.opset_import.append(helper.make_opsetid("ingot", 1))
-    with pytest.raises(IngotError):
+    with pytest.raises(IngotError) as caught:
         ir.from_onnx(proto)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_DOMAIN
 
 
 def test_a_module_without_main_is_not_compiled() -> None:
@@ -356,7 +361,7 @@ def test_loops_of_a_schedule_are_called() -> None:
     schedule = te.schedule(total)
     outer, inner = schedule[total].split("i", 64)
     schedule[total].vectorize(inner, 16).parallel(outer)
-    add = te.lower(schedule, [first, second], name="add")
+    add = te.lower(schedule, [first, second], name="add")["total"]
     b = ir.GraphBuilder()
     x = b.input("x", (ir.symbol("n"), 3))
     rows = b.reshape(x, (-1,))

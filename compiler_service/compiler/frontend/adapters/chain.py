@@ -13,8 +13,6 @@ from compiler_service.compiler.frontend.importing.node import AttributeValue, So
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import DEFINE_OP
 
-INTERNAL_DOMAIN = "ingot"
-
 
 @dataclass
 class Chain:

@@ -9,14 +9,12 @@ import onnx
 from onnx import helper
 
 from compiler_service.compiler.frontend.adapters.operands import Operands
-from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
+from compiler_service.compiler.frontend.importing.node import INTERNAL_DOMAIN, AttributeValue, SourceNode
 from compiler_service.compiler.tensor_expr.axes import normal_axis
 from compiler_service.compiler.tensor_expr.refusal import too_large
 from shared_ir.arrays import storage_dtype
 
 Nodes = tuple[SourceNode, ...]
-
-INTERNAL_DOMAIN = "ingot"
 
 
 def internal(node: SourceNode, op: str, inputs: Sequence[str], output: str, **attributes: AttributeValue) -> SourceNode:

@@ -10,6 +10,8 @@ AttributeValue = Any
 
 STANDARD_DOMAIN = ""
 _STANDARD_NAMES = ("", "ai.onnx")
+INTERNAL_DOMAIN = "ingot"
+"""Of operators that nodes of a model become, and that no model holds."""
 
 
 def domain_name(domain: str) -> str:

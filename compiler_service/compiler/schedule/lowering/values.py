@@ -103,7 +103,9 @@ class Values:
         place = local.get(load.tensor)
         if place is not None:
             offsets = [self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True)]
-            return cast(BufferLoad(place.buffer, tuple(offsets[i] for i in place.order)), load.dtype)
+            # a vector's lanes behind the end have room here, but no position: nobody has written one
+            mask = self._load_mask(load, indices, ranges) if indirect else None
+            return cast(BufferLoad(place.buffer, tuple(offsets[i] for i in place.order), mask), load.dtype)
         stage = self._state.stage_of(load.tensor)
         if stage is not None and stage.alias:
             return BufferLoad(self.output, indices, self._load_mask(load, indices, ranges))

@@ -88,6 +88,23 @@ def test_what_is_kept_is_what_would_be_computed_anew(name: str, target: str) -> 
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("factor", [1.25, 1.5, 2, 2.5, 3])
+def test_no_lane_reads_where_no_place_was_written(factor: float) -> None:
+    """Places of a row that is no whole number of vectors, read by vectors whose last lanes are behind its end."""
+    rows, columns = symbol("d0"), symbol("d1")
+    scales = placeholder("scales", (4,), F32, np.array([1, 1, 1.5, factor], dtype=object))
+    x = placeholder("x", (rows, 4, columns, 7), F32)
+    output = coalesce(resize(x, scales=scales, mode="cubic", exclude_outside=1))[0]
+    schedule = reused_schedule(KernelView.of(output, frozenset()), AVX512)
+    assert schedule is not None
+    sizes = {"d0": 2, "d1": 3}
+    feeds = random_feeds(output, sizes)
+    (wanted,) = evaluate([output], feeds, sizes)
+    for after_passes in (False, True):
+        got = interpreted(output, feeds, sizes, AVX512, schedule, after_passes=after_passes)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
 def test_rows_between_pixels_are_kept_for_a_row_of_the_output() -> None:
     schedule = default_schedule(resized((1, 8, 56, 50), (1, 8, 112, 130)), frozenset(), AVX512)
     assert kept(schedule)["resize"] == "i2"  # of the output's planes, rows and columns i1, i2, i3
