@@ -154,7 +154,7 @@ def _opinions(case: Case, run: int) -> dict[str, Answer]:
     """What each oracle answers; None where it refuses; nothing of one that does not know the model's operators."""
     feeds = {n: np.ascontiguousarray(a).reshape(a.shape) for n, a in case.runs[run].items()}
     opinions: dict[str, Answer] = {}
-    if not unreliable(case.model, REFERENCE):
+    if not unreliable(case.model, REFERENCE, feeds.values()):
         try:
             with np.errstate(all="ignore"), warnings.catch_warnings():
                 warnings.simplefilter("ignore")
@@ -163,7 +163,7 @@ def _opinions(case: Case, run: int) -> dict[str, Answer]:
             pass
         except Exception:  # what its numpy says of a model is its own affair
             opinions[REFERENCE] = None
-    if not unreliable(case.model, RUNTIME):
+    if not unreliable(case.model, RUNTIME, feeds.values()):
         session = _session(case)
         if session is not None:
             try:

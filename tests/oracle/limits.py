@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
+import numpy as np
 import onnx
 
 from shared_ir.errors import ErrorCode, IngotError
@@ -107,6 +108,18 @@ def limit_of(error: IngotError, model: onnx.ModelProto, refusing: Collection[str
     return next((limit.reason for limit in LIMITS if limit.excuses(error, model, refusing)), None)
 
 
-def unreliable(model: onnx.ModelProto, oracle: str) -> bool:
-    known = _UNRELIABLE[oracle]
-    return any(node.op_type in known and known[node.op_type](node, model) for node in model.graph.node)
+_UNRELIABLE_VALUES: dict[str, Mapping[str, Callable[[np.ndarray], bool]]] = {
+    "onnx.reference": {},
+    # Its largest of a window begins with the lowest finite number wherever there are pads, and with -inf elsewhere.
+    "ONNX Runtime": {"MaxPool": lambda array: array.dtype.kind == "f" and bool(np.isneginf(array).any())},
+}
+"""Operators that an oracle is known to compute otherwise than the standard says where an input holds certain elements."""
+
+
+def unreliable(model: onnx.ModelProto, oracle: str, feeds: Iterable[np.ndarray] = ()) -> bool:
+    """Whether what ``oracle`` says of ``model``, or of these inputs, is no vote."""
+    known, of_values = _UNRELIABLE[oracle], _UNRELIABLE_VALUES[oracle]
+    nodes, arrays = model.graph.node, list(feeds)
+    return any(node.op_type in known and known[node.op_type](node, model) for node in nodes) or any(
+        node.op_type in of_values and any(map(of_values[node.op_type], arrays)) for node in nodes
+    )

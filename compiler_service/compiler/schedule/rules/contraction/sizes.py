@@ -58,7 +58,8 @@ class WeightLayout:
         names: for each axis of the contraction, that of the output.
         columns, rows, window: see :class:`Contraction`.
         outer: axes that every task has one element of.
-        inner: axes after the rows that choose other weights for the same data, where the second-level cache keeps them all.
+        inner: axes of known extent after the rows that choose other weights for the same data, where the second-level cache keeps
+            them all.
     """
 
     names: Mapping[str, Axis]
@@ -78,7 +79,7 @@ class WeightLayout:
         others = [a for a in axes if a not in (columns, rows, window)]
         last = len(axes) if rows is None else axes.index(rows)
         kept = _bytes(match.weight) <= target.l2 // 2
-        inner = tuple(a for a in others if kept and axes.index(a) > last)
+        inner = tuple(a for a in others if kept and isinstance(a.extent, int) and axes.index(a) > last)
         return cls(names, columns, rows, window, tuple(a for a in others if a not in inner), inner)
 
 
