@@ -29,7 +29,7 @@ class Seal:
         """Raises IngotError ARTIFACT_UNTRUSTED."""
         key, _, value = fields.get(SEAL, "").partition(" ")
         try:
-            self.trust.verify(_DOMAIN + fields[ORDER].encode(), Signature(key, value))
+            self.trust.verify(_DOMAIN + fields.get(ORDER, "").encode(), Signature(key, value))
         except IngotError as error:
             raise IngotError(
                 ErrorCode.ARTIFACT_UNTRUSTED,

@@ -261,9 +261,9 @@ class JobService:
         return True
 
     def close(self, job: str) -> None:
-        """A job has finished: its order is done. Raises IngotError UNAVAILABLE."""
+        """The order of a job is done where it has finished, and is here. Raises IngotError UNAVAILABLE; ARTIFACT_UNTRUSTED, no job."""
         fields = self.store.fields(job)
-        if fields:
+        if fields and self.store.read(job, fields).state.finished:
             self.logs.keep(job)
             self.orders.close(job, fields)
 

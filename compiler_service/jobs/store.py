@@ -35,7 +35,7 @@ from compiler_service.jobs.history.logs import LogStream
 from compiler_service.jobs.names import FINISHED, done_key, job_key, member, split_member
 from compiler_service.jobs.packing import pack, unpack
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
-from compiler_service.jobs.seal import Seal
+from compiler_service.jobs.seal import ORDER, Seal
 from compiler_service.jobs.waiting.flights import Flights
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.foreign_json import foreign_json
@@ -55,6 +55,12 @@ local seconds = ARGV[2]
 if ARGV[1] == 'state' then
 {MOVE}end
 return 1
+"""
+
+# KEYS: job hash. ARGV: field, amount. Returns the sum, as text; "0" when there is no job: a sum alone would pass for one.
+_COUNT = f"""
+if redis.call('HEXISTS', KEYS[1], '{ORDER}') == 0 then return '0' end
+return redis.call('HINCRBYFLOAT', KEYS[1], ARGV[1], ARGV[2])
 """
 
 # KEYS: lease. ARGV: token, milliseconds. Takes or renews; 0 when another holds it.
@@ -89,6 +95,7 @@ class JobStore:
         self.log = LogStream(redis, keep_seconds)
         self.flights = Flights(redis, keep_seconds)
         self._patch = self.redis.register_script(_PATCH)
+        self._count = self.redis.register_script(_COUNT)
         self._lease = self.redis.register_script(_LEASE)
         self._release = self.redis.register_script(_RELEASE)
 
@@ -118,7 +125,7 @@ class JobStore:
     def get(self, job: str) -> JobRecord:
         """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, nobody ordered it."""
         fields = self.fields(job)
-        if "job" not in fields:
+        if ORDER not in fields:
             raise IngotError(
                 ErrorCode.NOT_FOUND,
                 f"no job {job!r}",
@@ -133,7 +140,7 @@ class JobStore:
         gone: list[str] = []
         for job, fields in zip(ids, self._fields(ids), strict=True):
             try:
-                if "job" not in fields:
+                if ORDER not in fields:
                     gone.append(job)
                     continue
                 found.append(self._proven(job, fields))
@@ -193,11 +200,12 @@ class JobStore:
         return self.update_target(job, number, **changes)
 
     def add_seconds(self, job: str, stage: str, seconds: float) -> None:
-        self.redis.hincrbyfloat(job_key(job), SECONDS + stage, seconds)
+        """Of a job that is here; one that Redis has forgotten gets no part of a record."""
+        self._count(keys=[job_key(job)], args=[SECONDS + stage, seconds])
 
     def count_loss(self, job: str, target: int, stage: str) -> int:
-        """How often the worker of this stage was lost, this time included."""
-        return int(self.redis.hincrby(job_key(job), f"losses.{target}.{stage}", 1))
+        """How often the worker of this stage was lost, this time included; 0 of a job that is not here."""
+        return int(self._count(keys=[job_key(job)], args=[f"losses.{target}.{stage}", 1]))
 
     def known(self, jobs: Sequence[str]) -> frozenset[str]:
         """Those of ``jobs`` that are here, finished or not."""

@@ -27,7 +27,7 @@ from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.stages.process import run
-from compiler_service.stages.runner import PREPARE
+from compiler_service.stages.runner import PREPARE, StageLimits
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore, UploadAnnouncement
 from compiler_service.store.tuning_store import TuningStore
@@ -66,6 +66,19 @@ class Life:
         if self.calls == self.last and self.after:
             act()
         raise Died
+
+
+@dataclass
+class ForgetfulLife(Life):
+    """Goes on, but at the call number ``last`` Redis has lost everything before it answers."""
+
+    forget: Callable[[], None] = lambda: None
+
+    def spend(self, act: Callable[[], Any]) -> Any:
+        self.calls += 1
+        if self.calls == self.last:
+            self.forget()
+        return act()
 
 
 class MortalRedis(Redis):
@@ -169,6 +182,8 @@ class MortalQueue:
 
 class InProcess:
     """Runs stages of the toy compiler where they are asked for."""
+
+    limits = StageLimits()
 
     def emulator(self, target: Target) -> None:
         """Nothing runs code for other machines."""

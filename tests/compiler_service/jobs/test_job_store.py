@@ -160,6 +160,14 @@ def test_losses_and_claims(store: JobStore) -> None:
     assert store.claim("x", 0.1)
 
 
+def test_a_sum_is_no_record(store: JobStore) -> None:
+    """What is counted of a job that Redis has forgotten leaves nothing that would pass for one."""
+    store.add_seconds("gone", "build", 1.5)
+    assert store.count_loss("gone", 0, "build") == 0
+    assert store.fields("gone") == {}
+    assert store.known(["gone"]) == frozenset()
+
+
 def test_counters(redis: Redis) -> None:
     counters = Counters(redis)
     counters.target_finished(

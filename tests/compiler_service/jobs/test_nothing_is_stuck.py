@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import time
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from compiler_service.stages.process import run
 from compiler_service.worker.stages import StageOutcome
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
-from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
+from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, ForgetfulLife, Installation, Life, Process
 
 pytestmark = [
     pytest.mark.services,
@@ -110,6 +111,36 @@ def test_a_process_ends_soon_before_the_end_of_its_job(installation: Installatio
     process.work()
     installation.forget()
     one_death(installation, process.life.calls - before, False, False)
+
+
+def one_oblivion(installation: Installation, last: int) -> None:
+    """Redis loses everything while a process goes on with what it does."""
+    process = installation.process(ForgetfulLife(last, forget=installation.forget))
+    job = process.submit(MODEL, "m").id
+    with contextlib.suppress(IngotError):  # of what was under way; its message comes again
+        process.work()
+    fresh = installation.process()
+    settle(fresh, [job])
+    check(fresh, [job])
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_redis_forgets_while_a_process_works(installation: Installation, seed: int) -> None:
+    calls = calls_of_one_job(installation)
+    installation.forget()
+    one_oblivion(installation, random.Random(seed).randint(calls // 3, calls))
+
+
+@pytest.mark.parametrize("before", range(1, 16))
+def test_redis_forgets_soon_before_the_end_of_a_job(installation: Installation, before: int) -> None:
+    """A sum that is added to nothing would pass for the record of the job, and end its order."""
+    calls_of_one_job(installation)
+    installation.forget()
+    process = installation.process()
+    process.submit(MODEL, "other")
+    process.work()
+    installation.forget()
+    one_oblivion(installation, process.life.calls - before)
 
 
 @pytest.mark.long
