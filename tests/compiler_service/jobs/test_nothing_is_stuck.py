@@ -14,7 +14,7 @@ from redis import Redis
 
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.names import member
+from compiler_service.jobs.names import job_key, member
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
@@ -141,6 +141,25 @@ def test_redis_forgets_soon_before_the_end_of_a_job(installation: Installation, 
     process.work()
     installation.forget()
     one_oblivion(installation, process.life.calls - before)
+
+
+def test_what_is_no_record_ends_no_order(installation: Installation) -> None:
+    """As when a job has ended, Redis loses everything, another worker adds to a sum of the job, and then its order is closed."""
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    installation.forget()
+    process.jobs.redis.hset(job_key(job), "seconds.build", "1.5")
+    with pytest.raises(IngotError, match="not ordered from this service"):
+        process.service.close(job)
+    settle(process, [job])
+    check(process, [job])
+
+
+def test_an_order_is_closed_when_its_job_has_finished(installation: Installation) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    process.service.close(job)
+    assert list(process.service.orders.unfinished()) == [job]
 
 
 @pytest.mark.long
