@@ -2,7 +2,7 @@
 
 ``python -m bench.positions FOLDER`` writes them; ``python -m bench.peers --models FOLDER`` times them. ``first_1000_of_8400.onnx`` is
 what a detector asks of its boxes, ``first_20_of_512.onnx`` what a cloud of points asks for neighbours; ``messages.onnx`` adds up at
-each of 500 nodes what 3000 edges bring, three times.
+each of 500 nodes what 3000 edges bring, three times; ``elements.onnx`` reads as many elements as there are, each at a place of its own.
 """
 
 from __future__ import annotations
@@ -50,10 +50,19 @@ def message_model(nodes: int = NODES, edges: int = EDGES, features: int = FEATUR
     return helper.make_model(graph, opset_imports=_DOMAINS, ir_version=10)
 
 
+def elements_model(rows: int = 512, size: int = 1024) -> onnx.ModelProto:
+    """``[rows, size]`` in float32 and as many places along the rows, known to the run alone, to the elements there."""
+    shape = (rows, size)
+    ends = [_value("x", *shape), _value("places", *shape, dtype=onnx.TensorProto.INT64), _value("y", *shape)]
+    node = helper.make_node("GatherElements", ["x", "places"], ["y"], axis=1)
+    graph = helper.make_graph([node], "elements", ends[:2], ends[2:])
+    return helper.make_model(graph, opset_imports=_DOMAINS, ir_version=10)
+
+
 def _value(name: str, *shape: int, dtype: int = onnx.TensorProto.FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
 if __name__ == "__main__":
     first = [(f"first_{count}_of_{size}", first_model(rows, size, count)) for rows, size, count in ROWS]
-    save_models([*first, ("messages", message_model())], __doc__)
+    save_models([*first, ("messages", message_model()), ("elements", elements_model())], __doc__)

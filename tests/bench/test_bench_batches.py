@@ -7,7 +7,7 @@ import onnx
 import pytest
 
 from bench.batches import batch_model
-from bench.positions import first_model, message_model
+from bench.positions import elements_model, first_model, message_model
 from tests.conformance.compiled import check_against_onnx_runtime
 
 RANDOM = np.random.default_rng(1)
@@ -32,3 +32,10 @@ def test_messages_along_edges() -> None:
     model = message_model(nodes=20, edges=60, features=16)
     onnx.checker.check_model(model)
     check_against_onnx_runtime(model, {"x": RANDOM.standard_normal((20, 16), np.float32)})
+
+
+def test_elements_at_places_of_their_own() -> None:
+    model = elements_model(rows=6, size=40)
+    onnx.checker.check_model(model)
+    feeds = {"x": RANDOM.standard_normal((6, 40), np.float32), "places": RANDOM.integers(-40, 40, (6, 40))}
+    check_against_onnx_runtime(model, feeds)
