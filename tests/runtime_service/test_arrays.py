@@ -56,7 +56,8 @@ def test_address(array: np.ndarray) -> None:
 
 def test_addresses_are_asked_for_where_objects_lie_elsewise(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays, "_HEADER", arrays._HEADER + 8)  # that is the number of axes and the flags
-    assert arrays._choose() is arrays._ask_address
+    assert not arrays._lies_as_expected()
     monkeypatch.undo()
+    assert arrays._lies_as_expected()
     monkeypatch.setattr("sys.implementation.name", "another")
-    assert arrays._choose() is arrays._ask_address
+    assert not arrays._lies_as_expected()

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
+from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
 from compiler_service.compiler.loop_ir.pipeline import LoopPass
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import Plan
@@ -57,7 +57,7 @@ class Backend(ABC):
     @property
     def loop_passes(self) -> Sequence[LoopPass]:
         """What loop functions go through before code is made of them; their order is checked."""
-        return LOOP_PASSES
+        return passes.LOOP_PASSES
 
     @abstractmethod
     def kernel(self, function: Function, target: Target, symbol: str) -> SourceCode:

@@ -224,7 +224,7 @@ def test_tuning_records_are_part_of_the_key(client: Client) -> None:
         ({"targets": []}, "INVALID_ARGUMENT", "needs a target"),
         ({"targets": ["x86-64-v3"] * 2}, "INVALID_ARGUMENT", "are the same"),
         ({"targets": ["aws/gravitron3"]}, "INVALID_TARGET", "aws/gravitron3"),
-        ({"targets": ["llvm -mcpu=x"]}, "INVALID_TARGET", "-mtriple"),
+        ({"targets": ["llvm -mattr=x"]}, "INVALID_TARGET", "feature flag"),
         ({"name": "../x"}, "INVALID_ARGUMENT", "name for a model"),
         ({"name": ""}, "INVALID_ARGUMENT", "name for a model"),
         ({"labels": ["No Label"]}, "INVALID_ARGUMENT", "name for a label"),

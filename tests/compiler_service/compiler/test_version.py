@@ -19,6 +19,7 @@ NO_CODE = {
     "extras",
     "foreign_json",
     "printable",
+    "regular_expressions",
     "storage.faults",
     "storage.files",
 }
