@@ -37,5 +37,8 @@ def test_messages_along_edges() -> None:
 def test_elements_at_places_of_their_own() -> None:
     model = elements_model(rows=6, size=40)
     onnx.checker.check_model(model)
-    feeds = {"x": RANDOM.standard_normal((6, 40), np.float32), "places": RANDOM.integers(-40, 40, (6, 40))}
+    feeds: dict[str, np.ndarray] = {
+        "x": RANDOM.standard_normal((6, 40), np.float32),
+        "places": RANDOM.integers(-40, 40, (6, 40)),
+    }
     check_against_onnx_runtime(model, feeds)
