@@ -1,6 +1,7 @@
 //! A compiled model, loaded at run time: `ingot.h` as safe Rust, for float32. No crates: `dlopen` comes from the C library that `std` links.
 
-use std::ffi::{c_char, c_int, c_void, CStr, CString};
+use std::ffi::{c_void, CStr, CString};
+use std::os::raw::{c_char, c_int};
 use std::path::Path;
 use std::ptr;
 

@@ -34,9 +34,12 @@ fn inference(path: PathBuf) -> Result<(), String> {
 }
 
 fn main() -> ExitCode {
-    let Some(path) = std::env::args_os().nth(1) else {
-        eprintln!("usage: ingot-run LIBRARY");
-        return ExitCode::from(2);
+    let path = match std::env::args_os().nth(1) {
+        Some(path) => path,
+        None => {
+            eprintln!("usage: ingot-run LIBRARY");
+            return ExitCode::from(2);
+        }
     };
     match inference(path.into()) {
         Ok(()) => ExitCode::SUCCESS,
