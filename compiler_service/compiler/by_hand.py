@@ -10,7 +10,6 @@ from typing import Literal, Self
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.describing import describe
 from compiler_service.compiler.frontend.reading.source import ModelSource
-from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import CodeSettings, build_kernel, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
@@ -56,13 +55,13 @@ class StagedFunction:
             IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
         """
         options, log = options or CompileOptions(), Log.from_environment(silent)
-        name, target = self.name, self.target
-        backend_of(target).require(target)
+        name, target, backend = self.name, self.target, backend_of(self.target)
+        backend.require(target)
         ways = [(each.kernel, (_by_hand(each),)) for each in self.kernels]
         settings = CodeSettings(name, target, options, workers=0)
         code = generate([self.variant], range(len(ways)), ways, settings, log)
         with log.stage("link"):
-            library = backend_of(target).link(code.objects, target)
+            library = backend.link(code.objects, target)
         definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in self.kernels)
         manifest = describe(name, ModelSource.of(definitions.encode()), target, options, b"")
         facts = {"kernels": len(ways), "stages": dict(log.seconds)}
@@ -71,9 +70,8 @@ class StagedFunction:
     def text(self, form: Literal["llvm", "asm"]) -> str:
         """The kernels as LLVM IR (what else the code generator of the target writes) or as assembly, one after the other."""
         log, backend, found = Log.from_environment(silent), backend_of(self.target), []
-        passes = LoopPipeline(tuple(backend.loop_passes))
         for each in self.kernels:
-            built = build_kernel(each.kernel, self.target, (_by_hand(each),), passes, log)
+            built = build_kernel(each.kernel, self.target, (_by_hand(each),), backend.loop_pipeline, log)
             source = backend.kernel(built.function, self.target, each.kernel.name)
             found.append(source.text if form == "llvm" else backend.assembly(source, self.target))
         return "\n".join(found)

@@ -190,7 +190,8 @@ def generate(
 ) -> GeneratedCode:
     """Schedule, lower and emit ``kernels``, each with ways to come by its schedule, and the plan that launches them."""
     target, denormals = settings.target, settings.options.denormals
-    backend, loop_passes = backend_of(target), LoopPipeline(tuple(backend_of(target).loop_passes))
+    backend = backend_of(target)
+    loop_passes = backend.loop_pipeline
     built, pending = list[BuiltKernel](), dict[str, Future[bytes]]()
     with log.stage("codegen", len(kernels)) as report, backend.objects(target, settings.workers) as compiler:
         for kernel, schedules in kernels:

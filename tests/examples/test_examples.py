@@ -13,6 +13,8 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "serve_with_triton.py")
 """All but the one that talks to servers (``tests/packaging/test_other_extras.py``)."""
 ALLOWED = {"ingot", "numpy", "onnx"}
+SAID = {"own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right")}
+"""What some of them print, among other things."""
 
 
 def test_there_are_examples() -> None:
@@ -33,4 +35,7 @@ def test_an_example_imports_what_its_reader_has(path: Path) -> None:
 @pytest.mark.parametrize("path", ALONE, ids=lambda path: path.stem)
 def test_an_example_runs(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runpy.run_path(str(path), run_name="__main__")
-    assert capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert printed
+    for text in SAID.get(path.stem, ()):
+        assert text in printed

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.loop_ir.pipeline import LoopPass
+from compiler_service.compiler.loop_ir.pipeline import LoopPass, LoopPipeline
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import Plan
 
@@ -58,6 +58,15 @@ class Backend(ABC):
     def loop_passes(self) -> Sequence[LoopPass]:
         """What loop functions go through before code is made of them; their order is checked."""
         return passes.LOOP_PASSES
+
+    @property
+    def loop_pipeline(self) -> LoopPipeline:
+        """:attr:`loop_passes` as what runs them.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, their order is not what they declare.
+        """
+        return LoopPipeline(tuple(self.loop_passes))
 
     @abstractmethod
     def kernel(self, function: Function, target: Target, symbol: str) -> SourceCode:

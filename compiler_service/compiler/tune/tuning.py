@@ -8,7 +8,6 @@ from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.codegen.toolchain.measure import Trial, measure_kernel
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
 from compiler_service.compiler.program.kernels import Kernel
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.default import candidate_schedules, methods_of
@@ -106,7 +105,7 @@ def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str])
 
 def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTiming:
     backend = backend_of(target)
-    function = LoopPipeline(tuple(backend.loop_passes)).run(kernel.lower(schedule, target), verifies=True)
+    function = backend.loop_pipeline.run(kernel.lower(schedule, target), verifies=True)
     with backend.objects(target, workers=0) as compiler:
         data = compiler.submit(kernel.name, backend.kernel(function, target, kernel.name)).result()
     sizes = _sizes(kernel.definition, function)

@@ -43,6 +43,17 @@ def calls_of_one_job(installation: Installation) -> int:
     return process.life.calls
 
 
+def calls_to_conclude_a_job(installation: Installation) -> int:
+    """The same of one whose artifacts are there; Redis is empty afterwards."""
+    calls_of_one_job(installation)
+    installation.forget()
+    process = installation.process()
+    process.submit(MODEL, "other")
+    process.work()
+    installation.forget()
+    return process.life.calls
+
+
 def settle(process: Process, jobs: list[str]) -> None:
     """Until all of them have finished."""
     end = time.monotonic() + _PATIENCE_SECONDS
@@ -104,13 +115,7 @@ def test_a_process_ends_anywhere(installation: Installation, seed: int) -> None:
 @pytest.mark.parametrize("before", range(1, 13))
 def test_a_process_ends_soon_before_the_end_of_its_job(installation: Installation, before: int) -> None:
     """Whose artifacts are there, so that these calls are those that conclude it."""
-    calls_of_one_job(installation)
-    installation.forget()
-    process = installation.process()
-    process.submit(MODEL, "other")
-    process.work()
-    installation.forget()
-    one_death(installation, process.life.calls - before, False, False)
+    one_death(installation, calls_to_conclude_a_job(installation) - before, False, False)
 
 
 def one_oblivion(installation: Installation, last: int) -> None:
@@ -134,13 +139,7 @@ def test_redis_forgets_while_a_process_works(installation: Installation, seed: i
 @pytest.mark.parametrize("before", range(1, 16))
 def test_redis_forgets_soon_before_the_end_of_a_job(installation: Installation, before: int) -> None:
     """A sum that is added to nothing would pass for the record of the job, and end its order."""
-    calls_of_one_job(installation)
-    installation.forget()
-    process = installation.process()
-    process.submit(MODEL, "other")
-    process.work()
-    installation.forget()
-    one_oblivion(installation, process.life.calls - before)
+    one_oblivion(installation, calls_to_conclude_a_job(installation) - before)
 
 
 def test_what_is_no_record_ends_no_order(installation: Installation) -> None:
