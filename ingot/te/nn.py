@@ -10,7 +10,6 @@ https://onnx.ai/onnx/operators/ says what each of them computes.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from typing import Any
 
@@ -19,19 +18,12 @@ import numpy as np
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.tensor import placeholder as known_tensor
+from ingot.ir.names import FUNCTION_NAMES
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 Operand = Tensor | np.ndarray | int | float | bool | tuple[int, ...] | None
 _MOST_ELEMENTS = 1024
-_WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
-
-
-def _function_name(operator: str) -> str:
-    return _WORDS.sub("_", operator).lower()
-
-
-_OPERATOR_OF = {_function_name(name): name for name in OPERATORS if "." not in name}
 
 
 def operator(name: str, *inputs: Operand, **attributes: Any) -> Any:
@@ -46,19 +38,19 @@ def operator(name: str, *inputs: Operand, **attributes: Any) -> Any:
 
 
 def __getattr__(name: str) -> Callable[..., Any]:
-    if name not in _OPERATOR_OF:
+    if name not in FUNCTION_NAMES:
         raise AttributeError(f"module {__name__!r} has no operator {name!r}")
 
     def apply(*inputs: Operand, **attributes: Any) -> Any:
-        return operator(_OPERATOR_OF[name], *inputs, **attributes)
+        return operator(FUNCTION_NAMES[name], *inputs, **attributes)
 
     apply.__name__ = apply.__qualname__ = name
-    apply.__doc__ = OPERATORS[_OPERATOR_OF[name]].definition.__doc__
+    apply.__doc__ = OPERATORS[FUNCTION_NAMES[name]].definition.__doc__
     return apply
 
 
 def __dir__() -> list[str]:
-    return [*_OPERATOR_OF, "operator"]
+    return [*FUNCTION_NAMES, "operator"]
 
 
 def _tensor(operand: Operand) -> Tensor | None:
