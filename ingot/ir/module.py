@@ -246,7 +246,7 @@ class Module:
         """
         main = self.main
         self.verify()
-        return ModuleSource(self.model(linked(self.by_name, main.name)))
+        return ModuleSource(self.model(linked(self.by_name, main.name, external=True)))
 
     # -- files
 

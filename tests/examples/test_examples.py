@@ -13,7 +13,10 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "serve_with_triton.py")
 """All but the one that talks to servers (``tests/packaging/test_other_extras.py``)."""
 ALLOWED = {"ingot", "numpy", "onnx"}
-SAID = {"own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right")}
+SAID = {
+    "own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right"),
+    "partition": ('ingot.Invoke(%x) {function="plain_c_0", codegen="plain_c"}', "k0_plain_c_0: by plain_c", "by Ingot"),
+}
 """What some of them print, among other things."""
 
 
