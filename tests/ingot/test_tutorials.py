@@ -121,7 +121,10 @@ def test_functions_of_a_module_are_got_by_name(tmp_path: Path) -> None:
 
 
 def test_parts_are_annotated_merged_and_partitioned() -> None:
-    patterns = [codegen.NodePattern("Relu(Conv(x, k))", constants=frozenset({"k"})), codegen.NodePattern("Mul(x, y)")]
+    patterns = [
+        codegen.NodePattern("Relu(Conv(x, k, b_or_none))", constants=frozenset({"k"})),
+        codegen.NodePattern("Mul(x, y)"),
+    ]
     module = ir.Sequential([ir.passes.FoldConstants(), ir.passes.SimplifyAlgebra(), ir.passes.FoldBatchNorm()])(
         ir.from_onnx(network())
     )
