@@ -13,6 +13,7 @@ from compiler_service.compiler.program.accuracy import describe_algorithms
 from compiler_service.compiler.program.kernels import BuiltKernel
 from compiler_service.compiler.program.module_source import ModuleSource
 from compiler_service.compiler.program.variants import Variant
+from compiler_service.compiler.tensor_expr.registry import own_versions
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import ABI_VERSION, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
@@ -51,9 +52,8 @@ def digest_of(variants: Sequence[Variant]) -> str:
 
 
 def code_version(target: Target) -> str:
-    """The version of the compiler, and of the code generator for ``target`` where that has one of its own."""
-    own = backend_of(target).version
-    return f"{compiler_version()}+{own}" if own else compiler_version()
+    """The version of the compiler, of the code generator for ``target`` where that has one of its own, and of operators of users."""
+    return "+".join(filter(None, (compiler_version(), backend_of(target).version, own_versions())))
 
 
 def describe_code(variants: Sequence[Variant], built: Sequence[BuiltKernel]) -> dict[str, Any]:

@@ -15,6 +15,7 @@ ALONE = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "serve_wit
 ALLOWED = {"ingot", "numpy", "onnx"}
 SAID = {
     "own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right"),
+    "own_operator": ("is not part of ONNX", "k0_matmul_com_example_scaledtanh_add", "largest difference to numpy"),
     "partition": ('ingot.Invoke(%x) {function="plain_c_0", codegen="plain_c"}', "k0_plain_c_0: by plain_c", "by Ingot"),
 }
 """What some of them print, among other things."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import wraps
 from types import MappingProxyType
 
 from compiler_service.compiler.tensor_expr.assumptions import assumptions, tensors_of
 from compiler_service.compiler.tensor_expr.domains import check_domains
 from compiler_service.compiler.tensor_expr.meaning.known import MOST_KNOWN_OF_MATRIX
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
-from compiler_service.compiler.tensor_expr.operator import Inputs, Operator
+from compiler_service.compiler.tensor_expr.operator import Definition, Inputs, Operator
 from compiler_service.compiler.tensor_expr.operators import (
     activation,
     arithmetic,
@@ -54,48 +56,110 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dims_text, product
 from shared_ir.graph.ir import Attribute
 
-OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {
-        operator.name: operator
-        for family in (
-            arithmetic.OPERATORS,
-            comparison.OPERATORS,
-            conversion.OPERATORS,
-            activation.OPERATORS,
-            reduction.OPERATORS,
-            matmul.OPERATORS,
-            nibbles.OPERATORS,
-            convolution.OPERATORS,
-            pooling.OPERATORS,
-            normalization.OPERATORS,
-            reshaping.OPERATORS,
-            movement.OPERATORS,
-            gathering.OPERATORS,
-            generation.OPERATORS,
-            resize.OPERATORS,
-            scattering.OPERATORS,
-            interpolation.OPERATORS,
-            regions.OPERATORS,
-            folding.OPERATORS,
-            quantized.OPERATORS,
-            dynamic.OPERATORS,
-            recurrent.OPERATORS,
-            sequential.OPERATORS,
-            random_numbers.OPERATORS,
-            ranking.OPERATORS,
-            elimination.OPERATORS,
-            signal.OPERATORS,
-            ngrams.OPERATORS,
-            slicing.OPERATORS,
-            classical.OPERATORS,
-            fractions.OPERATORS,
-            training.OPERATORS,
-        )
-        for operator in family
-    }
-)
+_INVENTORY: dict[str, Operator] = {
+    operator.name: operator
+    for family in (
+        arithmetic.OPERATORS,
+        comparison.OPERATORS,
+        conversion.OPERATORS,
+        activation.OPERATORS,
+        reduction.OPERATORS,
+        matmul.OPERATORS,
+        nibbles.OPERATORS,
+        convolution.OPERATORS,
+        pooling.OPERATORS,
+        normalization.OPERATORS,
+        reshaping.OPERATORS,
+        movement.OPERATORS,
+        gathering.OPERATORS,
+        generation.OPERATORS,
+        resize.OPERATORS,
+        scattering.OPERATORS,
+        interpolation.OPERATORS,
+        regions.OPERATORS,
+        folding.OPERATORS,
+        quantized.OPERATORS,
+        dynamic.OPERATORS,
+        recurrent.OPERATORS,
+        sequential.OPERATORS,
+        random_numbers.OPERATORS,
+        ranking.OPERATORS,
+        elimination.OPERATORS,
+        signal.OPERATORS,
+        ngrams.OPERATORS,
+        slicing.OPERATORS,
+        classical.OPERATORS,
+        fractions.OPERATORS,
+        training.OPERATORS,
+    )
+    for operator in family
+}
+OPERATORS: Mapping[str, Operator] = MappingProxyType(_INVENTORY)
+"""The operators that there are, by name; those of a domain that is not the standard's begin with it."""
+
+_OWN_VERSIONS: dict[str, str] = {}
+_TAKEN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.training", "com.microsoft", "ingot")
+_DOMAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,99}\Z")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,99}\Z")
 
 _COMPLEX = frozenset({DType.COMPLEX64, DType.COMPLEX128})
+
+
+def register_operator(domain: str, name: str, definition: Definition, version: str = "") -> None:
+    """From now on nodes ``name`` of ``domain`` mean what ``definition`` says, in this process; the last one registered counts.
+
+    Args:
+        definition: as that of an :class:`Operator`.
+        version: part of what artifacts are known by; it changes wherever the definition does.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the domain has its operators already, or no model could have these names.
+    """
+    for text, form, field, expected in (
+        (domain, _DOMAIN, "domain", "letters, digits and '.-_', such as com.example"),
+        (name, _NAME, "name", "letters, digits and '_'"),
+    ):
+        if not isinstance(text, str) or not form.match(text) or text in _TAKEN_DOMAINS:
+            message = f"no operator can be registered for the {field} {str(text)[:80]!r}"
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, message, field=field, expected=expected, received=str(text)[:80]
+            )
+    qualified = f"{domain}.{name}"
+    _INVENTORY[qualified] = Operator(qualified, _guarded(qualified, definition))
+    _OWN_VERSIONS[qualified] = version
+
+
+def own_versions() -> str:
+    """Names and versions of the operators that were registered; empty where none was."""
+    return " ".join(f"{name}:{version}" for name, version in sorted(_OWN_VERSIONS.items()))
+
+
+def _guarded(name: str, definition: Definition) -> Definition:
+    """``definition``, whose mistakes are told as its own."""
+
+    @wraps(definition)
+    def guarded(*inputs: Tensor | None, **attributes: Attribute) -> Tensor | tuple[Tensor | None, ...]:
+        try:
+            made = definition(*inputs, **attributes)
+        except IngotError:
+            raise
+        except Exception as error:
+            message = f"the definition of the operator {name} failed"
+            received = f"{type(error).__name__}: {error}"
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="definition", received=received) from error
+        outputs = made if isinstance(made, tuple) else (made,)
+        given = [y for y in outputs if y is not None]
+        if not given or not all(isinstance(y, Tensor) for y in given):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the definition of the operator {name} gives no tensors",
+                field="definition",
+                expected="a tensor, or a tuple of tensors",
+                received=type(made).__name__,
+            )
+        return made
+
+    return guarded
 
 
 def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:

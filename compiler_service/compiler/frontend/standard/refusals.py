@@ -26,7 +26,8 @@ def unsupported(node: SourceNode) -> IngotError:
             f"the operator {node.op} of the domain {node.domain} is not part of ONNX",
             expected="operators of ai.onnx, or functions defined in the model",
             received=node.qualified,
-            remedy="Export without custom or vendor operators, or put their definition into the model as a function.",
+            remedy="Export without custom or vendor operators, or put their definition into the model as a function. In Python, "
+            "ingot.te.register_operator defines one for models that are read with in_process=True.",
         )
     if has_definition(node):
         return IngotError(
