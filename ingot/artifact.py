@@ -17,10 +17,11 @@ from shared_ir.storage.faults import told
 
 @dataclass(frozen=True)
 class Artifact(CompiledArtifact):
-    """A compiled model: ``manifest``, ``plan``, ``library``, ``weights``, ``report``, ``attachments``."""
+    """A compiled model, which :func:`ingot.load` runs and :meth:`save` keeps."""
 
     @classmethod
     def of(cls, artifact: CompiledArtifact) -> Self:
+        """The same artifact, as one that can be saved."""
         return cls(**{own.name: getattr(artifact, own.name) for own in fields(CompiledArtifact)})
 
     def save(self, directory: str | Path, tag: str = "latest", home: str | Path | None = None) -> str:

@@ -12,7 +12,7 @@ from compiler_service.compiler.graph_passes.pipelines import PASSES
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from ingot.ir.names import FUNCTION_NAMES
 from scripts.docstring_markdown import first_sentence, markdown
-from scripts.public_members import Member, constructor, lineage, members
+from scripts.public_members import Member, constructor, members
 from scripts.public_names import (
     MODULES,
     Definition,
@@ -23,7 +23,7 @@ from scripts.public_names import (
     public_names,
     value_text,
 )
-from scripts.public_types import exports, made_by_users, named_types, shown_members
+from scripts.public_types import made_by_users, named_types, shown_members, told_above
 from shared_ir.storage.files import write_atomically
 
 PAGE = Path(__file__).parent.parent / "docs" / "python-api.md"
@@ -104,9 +104,8 @@ def _wrapped(head: str, signature: Signature) -> str:
 
 
 def _derived(found: Definition) -> str:
-    """The nearest class of ours that it is derived from, whose members are told there."""
-    base = next((each for each in lineage(found)[1:] if each in exports()), None)
-    return f"Derived from `{base.name}`." if base else ""
+    above = told_above(found)
+    return f"Derived from `{above.name}`." if above else ""
 
 
 def _values(found: Definition) -> str:

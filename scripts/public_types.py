@@ -47,9 +47,16 @@ def made_by_users(found: Definition) -> Signature | None:
     return called if all(not is_class(each) or is_for_users(each) for each in named) else None
 
 
+def told_above(found: Definition) -> Definition | None:
+    """The nearest class that it is derived from and that users have too, by another name: what is told there is not told again."""
+    return next((each for each in lineage(found)[1:] if each in exports() and each.name != found.name), None)
+
+
 def shown_members(found: Definition) -> tuple[Member, ...]:
-    """Those that are not told of a class that it is derived from, and that users have too."""
-    return tuple(m for m in members(found) if not m.is_override and (m.owner == found or m.owner not in exports()))
+    """Those that no other class of the page tells of."""
+    above = told_above(found)
+    elsewhere = lineage(above) if above else ()
+    return tuple(m for m in members(found) if not m.is_override and m.owner not in elsewhere)
 
 
 def _named_by(found: Definition) -> Iterator[Definition]:

@@ -72,6 +72,7 @@ class Sequential:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Those of its passes, in order."""
         return tuple(p.name for p in self.passes)
 
     def before(self, name: str, *passes: Pass) -> Sequential:
@@ -173,9 +174,9 @@ class InCompiler:
                 )
         watchers = tuple(_Watcher(i) for i in context.instruments)
         with PassContext(context.opt_level, context.disabled, (*self.instruments, *watchers)):
-            own = Module.of(module)
+            own = Module._of(module)
             result = self.sequence(own)
-        return module if result is own else Module.model(result, result.main.graph)
+        return module if result is own else Module._model(result, result.main.graph)
 
 
 class _Watcher(Instrument):

@@ -23,6 +23,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 Operand = Tensor | np.ndarray | int | float | bool | tuple[int, ...] | None
+"""What an operator takes for an input; None for one that is left out."""
 _MOST_ELEMENTS = 1024
 
 
