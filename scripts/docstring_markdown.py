@@ -10,6 +10,8 @@ from collections.abc import Iterator, Sequence
 _ROLE = re.compile(r":(?:mod|func|class|data|meth|attr):`~?([^`]+)`")
 _LITERAL = re.compile(r"``(.+?)``", re.DOTALL)
 _CODE = re.compile(r"(`[^`]*`)")
+_SIGN = re.compile(r"(?<![\w*])\*\w[^*]*\w\*(?!\w)|([*<\[\]])")
+"""What Markdown would take for its own; a word between asterisks is meant so."""
 _STEP = re.compile(r"(before|after|outer): +")
 """Lines of their own in the docstrings of primitives: what there is before, and what afterwards."""
 SECTIONS = ("Args:", "Raises:", "Attributes:")
@@ -19,7 +21,9 @@ def inline(text: str) -> str:
     """One paragraph, in one line."""
     marked = _LITERAL.sub(r"`\1`", _ROLE.sub(r"`\1`", " ".join(text.split())))
     parts = _CODE.split(marked)
-    return "".join(part if part.startswith("`") else re.sub(r"([*<\[\]])", r"\\\1", part) for part in parts)
+    return "".join(
+        part if part.startswith("`") else _SIGN.sub(lambda s: rf"\{s[1]}" if s[1] else s[0], part) for part in parts
+    )
 
 
 def first_sentence(docstring: str) -> str:

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import sys
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+
+import onnx
 
 from compiler_service.compiler.graph_passes.pipelines import PASSES
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from ingot.ir.names import FUNCTION_NAMES
 from scripts.docstring_markdown import first_sentence, markdown
-from scripts.public_members import Member, constructor, members
+from scripts.public_members import Member, constructor, lineage, members
 from scripts.public_names import (
     MODULES,
     Definition,
+    Parameter,
     Signature,
     find,
     is_class,
@@ -23,7 +28,7 @@ from scripts.public_names import (
     public_names,
     value_text,
 )
-from scripts.public_types import made_by_users, named_types, shown_members, told_above
+from scripts.public_types import exports, made_by_users, named_types, shown_members, told_above
 from shared_ir.storage.files import write_atomically
 
 PAGE = Path(__file__).parent.parent / "docs" / "python-api.md"
@@ -79,7 +84,10 @@ def _entries(module: str, shown: dict[tuple[str, str], str]) -> Iterator[str]:
 
 def _entry(title: str, found: Definition) -> str:
     parts = [f"### `{title}`", _declaration(found), markdown(found.docstring)]
-    if is_class(found):
+    below = [each.name for each in exports() if each != found and is_class(each) and found in lineage(each)]
+    if found not in exports() and below:
+        parts.append(f"{' and '.join(f'`{name}`' for name in sorted(below))} is derived from it.")
+    elif is_class(found):
         parts += [_derived(found), _values(found), _members(found)]
     return "\n\n".join(part for part in parts if part) + "\n"
 
@@ -135,21 +143,34 @@ def _head(member: Member) -> str:
 
 
 def _operators() -> str:
+    meanings = {op: first_sentence(OPERATORS[op].definition.__doc__ or "") for op in FUNCTION_NAMES.values()}
+    shared = {text for text, count in Counter(meanings.values()).items() if count > 1}
     rows = [
-        f"| `{name}` | {op} | {first_sentence(OPERATORS[op].definition.__doc__ or '')} |"
+        f"| `{name}{_taken(op)}` | {op} | {'' if meanings[op] in shared else meanings[op]} |"
         for name, op in sorted(FUNCTION_NAMES.items())
     ]
     return "\n".join(["| function | operator | |", "|---|---|---|", *rows, ""])
 
 
+def _taken(op: str) -> str:
+    """The operands of an operator, and the attributes that the standard gives it."""
+    found = inspect.signature(OPERATORS[op].definition)
+    standard = onnx.defs.get_schema(op).attributes
+    own = [p for p in found.parameters.values() if p.kind is not p.KEYWORD_ONLY or p.name in standard]
+    bare = inspect.Signature([p.replace(annotation=p.empty) for p in own])
+    return str(bare).replace("'", '"')
+
+
 def _passes() -> str:
-    parts = []
+    parts = [
+        "The passes of the compiler, each with its options; [ir.md](ir.md#passes) shows what is before and after each.\n"
+    ]
     for own in sorted(PASSES.values(), key=lambda each: each.__name__):
         found = find(own.__module__, own.__name__)
         assert found is not None
         called = constructor(found)
-        options = Signature(called.parameters if called else (), "Pass")
-        parts.append(f"- `{own.__name__}{options}`: {first_sentence(found.docstring)}")
+        options = Signature((Parameter("*", None), *called.parameters) if called else (), "Pass")
+        parts.append(f"- `{own.__name__}{options}`: {first_sentence(module_docstring(own.__module__))}")
     return "\n".join([*parts, ""])
 
 

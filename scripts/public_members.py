@@ -97,7 +97,8 @@ def constructor(definition: Definition) -> Signature | None:
             if isinstance(statement, ast.FunctionDef) and statement.name == "__init__":
                 return replace(signature_of(statement, is_bound=True), result="")
         if has_decorator(class_of(each), "dataclass"):
-            return Signature(_parameters(definition), "")
+            parameters = _parameters(definition)
+            return Signature(parameters, "") if parameters else None
     return None
 
 

@@ -13,12 +13,15 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 ALONE = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "serve_with_triton.py")
 """All but the one that talks to servers (``tests/packaging/test_other_extras.py``)."""
 ALLOWED = {"ingot", "numpy", "onnx"}
-SAID = {"own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right")}
+SAID = {
+    "cross_compile": ("riscv64/rvv       riscv64-linux-gnu", "-- run here, and right", "vfadd.vv"),
+    "own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right"),
+}
 """What some of them print, among other things."""
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in ALONE} >= {"matmul", "softmax", "stencil", "vector_add"}
+    assert {path.stem for path in ALONE} >= {"cross_compile", "matmul", "own_pass", "softmax", "stencil", "vector_add"}
 
 
 @pytest.mark.parametrize("path", ALONE, ids=lambda path: path.stem)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,6 +84,13 @@ def test_operators() -> None:
     assert "softmax" in dir(te.nn)
     with pytest.raises(AttributeError, match="softmix"):
         te.nn.softmix  # noqa: B018
+
+
+def test_operators_have_names_that_can_be_written() -> None:
+    assert [name for name in dir(te.nn) if not name.isidentifier() or keyword.iskeyword(name)] == []
+    a, b = (te.placeholder((4,), "bool", name) for name in "ab")
+    assert te.nn.and_(a, te.nn.not_(b)).dtype == "bool"
+    assert te.nn.is_nan(te.placeholder((4,))).dtype == "bool"
 
 
 def test_a_symbol_follows_from_the_extents_that_show_it() -> None:
