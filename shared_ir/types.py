@@ -54,10 +54,12 @@ class ValueKind(enum.StrEnum):
 
     @property
     def is_sequence(self) -> bool:
+        """Whether it is a list of tensors, or may be one."""
         return self in (ValueKind.SEQUENCE, ValueKind.OPTIONAL_SEQUENCE)
 
     @property
     def is_optional(self) -> bool:
+        """Whether it may be nothing."""
         return self in (ValueKind.OPTIONAL, ValueKind.OPTIONAL_SEQUENCE)
 
 
