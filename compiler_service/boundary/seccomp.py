@@ -33,9 +33,10 @@ _DEVICE_REQUESTS = (
 """All that ``ioctl`` may ask: others change attributes of files open for reading, type for the user, name owners and interfaces."""
 _OF_DESCRIPTORS = (
     *range(5),  # F_DUPFD to F_SETFL
-    *range(1030, 1035),  # F_DUPFD_CLOEXEC, sizes of pipes, seals of memory
+    *(1030, 1032, 1033, 1034),  # F_DUPFD_CLOEXEC, how large a pipe is, seals of memory
 )
-"""All that ``fcntl`` may do: the rest is locks, leases, watches, signals to owners, and hints that stay with a file."""
+"""All that ``fcntl`` may do: the rest is locks, leases, watches, signals to owners, hints that stay with a file, and larger pipes, of
+which all processes of a user share an allowance."""
 _OWN_TURN = ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
 """How a process or thread gets the processor, by its number: 0, the caller's own, is all that is let through."""
 _UNIX = 1

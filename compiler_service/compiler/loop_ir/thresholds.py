@@ -14,9 +14,10 @@ from shared_ir.expr.simplify import Simplifier
 @dataclass(frozen=True)
 class Threshold:
     """``cond`` holds at every place from ``true`` on and at none before ``false`` (``rising``), or at every one before
-    ``true`` and at none from ``false`` on."""
+    ``true`` and at none from ``false`` on. It says that ``distance``, an integer, is at least 0."""
 
     cond: Expr
+    distance: Expr
     rising: bool
     true: Expr
     false: Expr
@@ -67,8 +68,10 @@ def threshold(cond: Expr, var: Var, inner: Mapping[Var, int | None], simplifier:
             return None
         low, high = low + min(0, coefficient * last), high + max(0, coefficient * last)
     rest = substitute(distance, {v: lift(0) for v in (var, *inner)})
-    if slope > 0:  # slope * var + rest + low >= 0
-        return Threshold(cond, True, simplifier(-((rest + low) // slope)), simplifier(-((rest + high) // slope)))
-    if slope < 0:
-        return Threshold(cond, False, simplifier((rest + low) // -slope + 1), simplifier((rest + high) // -slope + 1))
-    return None
+    if slope == 0:
+        return None
+    step = abs(slope)
+    # slope * var + rest >= -low, then -high
+    ends = [(rest + end) // step for end in (low, high)]
+    true, false = (simplifier(-end if slope > 0 else end + 1) for end in ends)
+    return Threshold(cond, distance, slope > 0, true, false)

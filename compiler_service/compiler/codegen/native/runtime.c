@@ -263,8 +263,15 @@ static ingot_status leave(ingot_model *model, ingot_status status) {
 }
 
 static ingot_status out_of_memory(ingot_model *model) {
-  return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more memory than there is for these inputs",
-                    ingot_this_module.name);
+  const char *name = ingot_this_module.name;
+  const size_t limit = model->memory_limit;
+  if (limit == SIZE_MAX) {
+    return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more memory than there is for these inputs",
+                      name);
+  }
+  return ingot_fail(model->error, INGOT_OUT_OF_MEMORY,
+                    "model '%s' needs more memory for these inputs than there is, or than the %zu bytes a run may take",
+                    name, limit);
 }
 
 /* The status of what a function of the module returned. */

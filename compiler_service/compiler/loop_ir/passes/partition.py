@@ -115,11 +115,31 @@ def _range(loop: For) -> Interval:
 
 @dataclass(frozen=True)
 class _Piece:
-    """Iterations [start, stop) of a loop with what is known of conditions there."""
+    """Iterations [start, stop) of a loop with what is known of conditions there: the verdicts, and integers that are at least 0
+    because of them (``facts``)."""
 
     start: Expr
     stop: Expr
     verdicts: tuple[tuple[Expr, bool], ...] = ()
+    facts: tuple[Expr, ...] = ()
+
+    def between(self, start: Expr, stop: Expr) -> _Piece:
+        return replace(self, start=start, stop=stop)
+
+    def told(self, bound: Threshold, holds: bool) -> _Piece:
+        """The same iterations, where ``bound`` is known to hold or not to."""
+        fact = bound.distance if holds else -1 - bound.distance
+        return replace(self, verdicts=(*self.verdicts, (bound.cond, holds)), facts=(*self.facts, fact))
+
+    def verdict(self, bound: Threshold, simplify: Simplifier) -> bool | None:
+        """What follows for ``bound`` from the facts, whatever the iterations: an index below 0 is below every extent. None where
+        nothing does. ``b >= 0`` follows from ``a >= 0`` where ``b - a >= 0``."""
+        for fact in self.facts:
+            if _at_least_zero(bound.distance - fact, simplify):
+                return True
+            if _at_least_zero(-1 - bound.distance - fact, simplify):
+                return False
+        return None
 
 
 def _cut(loop: For, outside: _Outside) -> list[Statement] | None:
@@ -204,20 +224,26 @@ def _pieces(whole: _Piece, bounds: Sequence[Threshold], simplify: Simplifier) ->
 
 def _parts(piece: _Piece, bound: Threshold, simplify: Simplifier) -> list[_Piece]:
     """``piece`` where ``bound`` does not hold, where it is still to be asked, and where it holds, or the other way around."""
+    known = piece.verdict(bound, simplify)
+    if known is not None:
+        return [piece.told(bound, known)]
     early, late = (bound.false, bound.true) if bound.rising else (bound.true, bound.false)
     first = simplify(maximum(early, piece.start))
     second = simplify(maximum(late, first))
-    before = _Piece(
-        piece.start, simplify(minimum(first, piece.stop)), (*piece.verdicts, (bound.cond, not bound.rising))
-    )
-    between = _Piece(first, simplify(minimum(second, piece.stop)), piece.verdicts)
-    after = _Piece(first if early == late else second, piece.stop, (*piece.verdicts, (bound.cond, bound.rising)))
+    before = piece.between(piece.start, simplify(minimum(first, piece.stop))).told(bound, not bound.rising)
+    between = piece.between(first, simplify(minimum(second, piece.stop)))
+    after = piece.between(first if early == late else second, piece.stop).told(bound, bound.rising)
     return [before, after] if early == late else [before, between, after]
 
 
 def _is_empty(piece: _Piece, simplify: Simplifier) -> bool:
     _, most = simplify.interval(simplify(piece.stop - piece.start))
     return most is not None and most <= 0
+
+
+def _at_least_zero(expr: Expr, simplify: Simplifier) -> bool:
+    least, _ = simplify.interval(simplify(expr))
+    return least is not None and least >= 0
 
 
 def _decided(body: Statement, verdicts: dict[Expr, bool]) -> Statement:

@@ -109,6 +109,22 @@ def test_loops_of_unknown_length_are_cut_too(n: int) -> None:
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.parametrize("n", range(8))
+@pytest.mark.parametrize("low", [0, 1, 3, 9])
+def test_pads_that_only_the_run_knows_make_seven_pieces(low: int, n: int) -> None:
+    """Of nine: what is before the first element is not behind the last."""
+    before, column = Var("low"), C * 4 + V
+    x, y = Buffer("x", FLOAT, (N,)), Buffer("y", FLOAT, (N * 4,))
+    step = store(y, [column], padded(column - before, N, load(x, column - before)))
+    function = Function("kernel", (x, y), (N, before), T, 1, loops(step, (C, N, SERIAL), (V, 4, VECTORIZED)))
+    cut = partition(function)
+    verify(cut)
+    assert sum("for i" in line for line in lines(cut)) == 7
+    sizes = {"n": n, "low": low}
+    for asked, told in zip(outputs(function, sizes), outputs(simplify(cut), sizes), strict=True):
+        np.testing.assert_array_equal(asked, told)
+
+
 def test_operands_of_a_concatenation_become_loops_of_their_own() -> None:
     column = C * 4 + V
     value = select(column < 4, load(X, T, column), select(column < 12, load(X, T, column - 4), ZERO))
