@@ -15,6 +15,10 @@ with needing("compiler", "ingot.codegen"):
     from compiler_service.compiler.backends.llvm import LLVM_IR, LlvmBackend
     from compiler_service.compiler.backends.table import register_backend
     from compiler_service.compiler.codegen.toolchain.zig import compile_c
+    from compiler_service.compiler.external.face import ExternalCodegen, part_header
+    from compiler_service.compiler.external.onednn import OneDnn
+    from compiler_service.compiler.external.table import register_external
+    from compiler_service.compiler.graph_passes.parts.patterns import Match, NodePattern
     from compiler_service.compiler.loop_ir.ir import (
         Allocate,
         Block,
@@ -58,6 +62,7 @@ __all__ = (
     "Const",
     "DType",
     "Expr",
+    "ExternalCodegen",
     "For",
     "ForKind",
     "Function",
@@ -66,7 +71,10 @@ __all__ = (
     "LlvmBackend",
     "LoopFact",
     "LoopPass",
+    "Match",
+    "NodePattern",
     "ObjectMaker",
+    "OneDnn",
     "Prefetch",
     "Ramp",
     "ReduceOp",
@@ -85,6 +93,8 @@ __all__ = (
     "VectorVar",
     "compile_c",
     "lift",
+    "part_header",
     "register_backend",
+    "register_external",
     "row_major",
 )

@@ -24,6 +24,7 @@ from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, ModulePasses, PassContext
 from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
+from compiler_service.compiler.objects import submit_kernel
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
@@ -47,7 +48,6 @@ from compiler_service.compiler.reference.verification import (
     verify,
 )
 from compiler_service.compiler.schedule.default import METHODS, RULES, ChosenSchedule, RuleRow
-from compiler_service.compiler.showing import show_code, show_loops
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
@@ -196,11 +196,7 @@ def generate(
     with log.stage("codegen", len(kernels)) as report, backend.objects(target, settings.workers) as compiler:
         for kernel, schedules in kernels:
             item = build_kernel(kernel, target, schedules, loop_passes, log)
-            show_loops(log, item, target)
-            with log.part("emit"):
-                source = backend.kernel(item.function, target, kernel.name)
-            show_code(log, kernel.name, source, target)
-            pending[kernel.name] = compiler.submit(kernel.name, source)
+            pending[kernel.name] = submit_kernel(item, target, backend, compiler, log)
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -102,6 +103,7 @@ def _inspect_directory(arguments: argparse.Namespace, output: Output) -> int:
                 | {"inputs": [_tensor(t) for t in opened.plan.inputs]}
                 | {"outputs": [_tensor(t) for t in opened.plan.outputs]}
                 | {"kernels": len(opened.plan.kernels), "launches": len(opened.plan.steps)}
+                | {"parts": dict(Counter(kernel.part for kernel in opened.plan.kernels if kernel.part))}
                 | {"arena": dim_text(opened.plan.arena_size), "report": report}
                 | {"sizes": sizes, "arena_bytes": evaluate(opened.plan.arena_size, sizes)}
             )
@@ -143,6 +145,7 @@ def _show_target(tag: str, manifest: Manifest, facts: dict[str, Any], output: Ou
         *_rows("output", outputs),
         ("files", files),
         ("kernels", f"{facts['kernels']}, launched {facts['launches']} times"),
+        *(("parts", f"{count} by {name}") for name, count in facts["parts"].items()),
         ("arena", f"{facts['arena_bytes']} bytes{at and f' at {_short(at)} (--size has it at others)'}"),
         ("answers", verdict(verification)),
         *([("speed", f"{speed(verification)} as ONNX Runtime, one thread")] if speed(verification) else []),

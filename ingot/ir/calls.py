@@ -7,10 +7,12 @@ from dataclasses import replace
 
 from compiler_service.compiler.graph_passes.calls.binding import FunctionType, callee, calls
 from compiler_service.compiler.graph_passes.calls.inline import inline
+from compiler_service.compiler.graph_passes.parts.regions import unmark
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.loop_ir.algorithms.called import arguments_of
 from compiler_service.compiler.loop_ir.positions.proof import required_extents
 from compiler_service.compiler.tensor_expr.operators.sequential import LOOPS_OP
+from ingot.ir.external_calls import with_parts
 from ingot.ir.functions import Function, GraphFunction
 from ingot.ir.loops import LoopFunction
 from shared_ir.errors import ErrorCode, IngotError
@@ -117,8 +119,9 @@ def _uncallable(loops: LoopFunction, expected: str, received: str) -> IngotError
     return IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=expected, received=received)
 
 
-def linked(functions: Functions, name: str) -> Graph:
-    """The graph function ``name`` without calls: those of graphs are replaced by their nodes, those of loops say their text.
+def linked(functions: Functions, name: str, *, external: bool = False) -> Graph:
+    """The graph function ``name`` without calls: those of graphs are replaced by their nodes, those of loops say their text; with
+    ``external`` those that ask for a code generator of somebody else say the text of their part.
 
     Raises:
         IngotError: as :func:`call_order` and :func:`check_calls`.
@@ -131,7 +134,8 @@ def linked(functions: Functions, name: str) -> Graph:
         function = functions[each]
         if isinstance(function, GraphFunction):
             check_calls(function.graph, functions)
-            own = map_graphs(function.graph, lambda body, _: _with_loops(body, called))
+            graph = unmark(with_parts(function.graph, functions)) if external else function.graph
+            own = map_graphs(graph, lambda body, _: _with_loops(body, called))
             done[each] = inline(own, done)
     return done[name]
 

@@ -252,7 +252,7 @@ class Module:
         """
         main = self.main
         self.verify()
-        return ModuleSource(self._model(linked(self.by_name, main.name)))
+        return ModuleSource(self._model(linked(self.by_name, main.name, external=True)))
 
     # -- files
 

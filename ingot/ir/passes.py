@@ -2,7 +2,8 @@
 
 Those of the compiler have the names that they have there, and their options as arguments: ``ir.passes.Fuse(merge=False)``,
 ``ir.passes.FoldConstants()``, ``ir.passes.EliminateCommonSubexpressions()``; ``dir(ir.passes)`` lists them. Beside them are those of
-modules: :func:`EliminateDeadFunctions`, :func:`InlineCalls`.
+modules: :func:`EliminateDeadFunctions`, :func:`InlineCalls`, and those that give parts to code generators of others:
+:func:`AnnotateTarget`, :func:`MergeRegions`, :func:`PartitionGraph`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from compiler_service.compiler.graph_passes.pipelines import PASSES
 from ingot.ir.calls import call_order, linked
 from ingot.ir.functions import GraphFunction
 from ingot.ir.module import MAIN, Module
+from ingot.ir.parts import AnnotateTarget, MergeRegions, PartitionGraph
 from ingot.ir.passing import CompilerPass, ModulePass, Pass, module_pass
 from shared_ir.errors import ErrorCode, IngotError
+
+__all__ = ("AnnotateTarget", "EliminateDeadFunctions", "InlineCalls", "MergeRegions", "PartitionGraph", "of_name")
 
 _CLASSES = {own.__name__: own for own in PASSES.values()}
 
@@ -70,4 +74,4 @@ def __getattr__(name: str) -> Callable[..., Pass]:
 
 
 def __dir__() -> list[str]:
-    return sorted((*_CLASSES, "EliminateDeadFunctions", "InlineCalls", "of_name"))
+    return sorted((*_CLASSES, *__all__))

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from compiler_service.compiler.graph_passes.rewriting import pass_manager
+from ingot.ir.external_calls import part_names
 from ingot.ir.functions import GraphFunction
 from ingot.ir.module import Module
 from ingot.pass_context import LEVELS, PassContext
@@ -163,10 +164,11 @@ def _declared(name: str, level: int, *facts: Iterable[str]) -> dict[str, Any]:
 
 
 def over_graphs(module: Module, function: Callable[[Graph], Graph]) -> Module:
-    """``module`` with ``function`` applied to every graph function."""
+    """``module`` with ``function`` applied to every graph function but those that code generators of others take: these are theirs."""
     changed: list[GraphFunction] = []
+    parts = part_names(module.by_name)
     for each in module:
-        if isinstance(each, GraphFunction):
+        if isinstance(each, GraphFunction) and each.name not in parts:
             graph = function(each.graph)
             if not isinstance(graph, Graph):
                 raise TypeError(f"it gives {type(graph).__name__} for a graph")

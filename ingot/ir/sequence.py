@@ -7,9 +7,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compiler_service.compiler.graph_passes import pipelines
+from compiler_service.compiler.graph_passes.parts.regions import region_of
 from compiler_service.compiler.graph_passes.rewriting import pass_manager
 from compiler_service.compiler.graph_passes.rewriting.facts import GraphFact
 from compiler_service.compiler.pass_order import check_order
+from ingot.ir.external_calls import with_parts
 from ingot.ir.module import Module
 from ingot.ir.passing import CompilerPass, Pass, run_watched
 from ingot.pass_context import LEVELS, Instrument, PassContext
@@ -176,7 +178,20 @@ class InCompiler:
         with PassContext(context.opt_level, context.disabled, (*self.instruments, *watchers)):
             own = Module._of(module)
             result = self.sequence(own)
-        return module if result is own else Module._model(result, result.main.graph)
+        _check_parts(result)
+        return module if result is own else Module._model(result, with_parts(result.main.graph, result.by_name))
+
+
+def _check_parts(module: Module) -> None:
+    marked = next((n for n in module.main.graph.nodes if region_of(n)), None)
+    if marked is not None:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the pipeline marks parts for a code generator, and makes no functions of them",
+            node=str(marked),
+            expected="'partition-graph' behind 'annotate-target'",
+            remedy="Put ir.passes.PartitionGraph() into the pipeline, or leave the annotation out.",
+        )
 
 
 class _Watcher(Instrument):

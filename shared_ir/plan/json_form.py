@@ -43,8 +43,9 @@ from shared_ir.versions import PLAN_VERSION, SUPPORTED_PLAN_VERSIONS
 
 _CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat, Call)
 _RECORDS = (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint, *_CONTROL)
-_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots", "strings", "batch"})
-"""Fields of Plan that the JSON of a plan without control flow, run-defined sizes, strings and independent rows does not have."""
+_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots", "strings", "batch", "part", "constants"})
+"""Fields that the JSON of a plan without control flow, run-defined sizes, strings, independent rows and parts of other code
+generators does not have."""
 
 
 def write_plan(plan: Plan) -> str:
@@ -125,7 +126,14 @@ class _Reader:
             buffers=tuple([self.buffer(b) for b in data["buffers"]]),
             kernels=tuple(
                 [
-                    KernelSpec(k["name"], tuple(k["symbols"]), k["scratch"], tuple(k["schedule"]))
+                    KernelSpec(
+                        k["name"],
+                        tuple(k["symbols"]),
+                        k["scratch"],
+                        tuple(k["schedule"]),
+                        k.get("part", ""),
+                        k.get("constants", 0),
+                    )
                     for k in data["kernels"]
                 ]
             ),

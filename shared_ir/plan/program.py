@@ -103,12 +103,16 @@ class KernelSpec:
 
     ``symbols`` names its integer parameters, for reading only: launches give their values by position.
     ``scratch`` is the private memory in bytes that each thread needs. ``schedule`` is the tuple of steps in its JSON form.
+    ``part`` names the code generator, other than that of the target, that made a part of the model; the last ``constants`` of its
+    arguments are then weights that it is handed when a model is loaded.
     """
 
     name: str
     symbols: tuple[str, ...] = ()
     scratch: int = 0
     schedule: tuple[dict[str, Any], ...] = ()
+    part: str = ""
+    constants: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -75,6 +75,8 @@ class _Validator:
         for number, kernel in enumerate(plan.kernels):
             _text(kernel.name, f"kernel {number}")
             _number(kernel.scratch, f"the scratch memory of kernel {number}")
+            _text(kernel.part, f"the code generator of kernel {number}")
+            _number(kernel.constants, f"the constants of kernel {number}")
         for constraint in plan.constraints:
             self._constraint(constraint, self._inputs)
         self._dims([plan.arena_size], "the size of the arena", self._symbols)

@@ -16,6 +16,7 @@ ALLOWED = {"ingot", "numpy", "onnx"}
 SAID = {
     "cross_compile": ("riscv64/rvv       riscv64-linux-gnu", "-- run here, and right", "vfadd.vv"),
     "own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right"),
+    "partition": ('ingot.Invoke(%x) {function="plain_c_0", codegen="plain_c"}', "k0_plain_c_0: by plain_c", "by Ingot"),
 }
 """What some of them print, among other things."""
 

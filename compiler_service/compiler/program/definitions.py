@@ -14,8 +14,9 @@ from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.memory.parts import find_strides
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
+from compiler_service.compiler.tensor_expr.kernel.external import external_kernel
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, Known, body_scalars, group_kernels
-from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
+from compiler_service.compiler.tensor_expr.operators.sequential import EXTERNAL_OP, SEQUENTIAL
 from compiler_service.compiler.tensor_expr.strides import Strides
 from shared_ir.graph.ir import GROUP_OP, Graph, Node, Value
 
@@ -62,7 +63,9 @@ class _Kernels:
     def add(self, graph: Graph, outer: Known) -> None:
         known, strides = known_values(graph, outer), find_strides(graph)
         for node in graph.nodes:
-            if node.op in SEQUENTIAL:
+            if node.op == EXTERNAL_OP:
+                self._keep([external_kernel(node)])
+            elif node.op in SEQUENTIAL:
                 self._keep(algorithm_kernel(node) for value in node.results if not is_empty(value))
             elif node.op != GROUP_OP:
                 for body in node.subgraphs:

@@ -11,7 +11,7 @@ from functools import partial
 import numpy as np
 
 from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function, is_proven
-from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.loop_ir.ir import Block, Buffer, Function
 from compiler_service.compiler.loop_ir.positions.proof import required_extents
 from compiler_service.compiler.schedule.default import PLAIN_RULES, RULES, ChosenSchedule, RuleRow, chosen_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
@@ -21,12 +21,13 @@ from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.tensor_expr.assumptions import Assumption, reached
 from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefinition
+from compiler_service.compiler.tensor_expr.kernel.external import ExternalDefinition
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var, equal, lift, select
 from shared_ir.expr.dim import Dim, as_dim, bind, dims_text, product
-from shared_ir.graph.ir import Value
+from shared_ir.graph.ir import Graph, Value
 from shared_ir.machine.target import Target
 
 ScheduleSource = Callable[["Kernel", Collection[str]], Schedule | None]
@@ -141,6 +142,43 @@ class AlgorithmKernel(Kernel):
         return tuple(Preparation() for _ in self.definition.arguments)
 
 
+@dataclass(frozen=True)
+class ExternalKernel(Kernel):
+    """A part that another code generator makes; its loop function says what it is called with, and does nothing."""
+
+    definition: ExternalDefinition
+
+    def chosen_schedule(
+        self, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
+    ) -> ChosenSchedule:
+        return ChosenSchedule(f"external {self.definition.codegen}", ())
+
+    def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
+        return None
+
+    def lower(self, schedule: Schedule, target: Target) -> Function:
+        own = self.definition
+        buffers = tuple(Buffer(t.name, t.dtype, t.shape) for t in (*own.arguments, own.output))
+        symbols = tuple(Var(f"d{i}") for i in range(len(own.parameters)))
+        return Function(self.name, buffers, symbols, Var("task"), 1, Block(()))
+
+    def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
+        return tuple(Preparation() for _ in self.definition.arguments)
+
+    def part(self) -> Graph:
+        """The graph that code is made of, with its constants.
+
+        Raises:
+            IngotError: COMPILER_FAULT, they are none any more.
+        """
+        own = self.definition
+        given = self.elements[len(self.elements) - own.constants :]
+        if not all(given):
+            message = f"a pass made the constants of the part {own.label!r} something that a run computes"
+            raise IngotError(ErrorCode.COMPILER_FAULT, message, node=", ".join(own.nodes))
+        return own.part([arrays[0] for arrays in given])
+
+
 def kernel_of(
     name: str,
     key: str,
@@ -151,6 +189,8 @@ def kernel_of(
     """The kernel that answers for a definition of its kind."""
     if isinstance(definition, AlgorithmDefinition):
         return AlgorithmKernel(name, key, definition, constant, elements)
+    if isinstance(definition, ExternalDefinition):
+        return ExternalKernel(name, key, definition, constant, elements)
     return ScheduledKernel(name, key, definition, constant, elements)
 
 

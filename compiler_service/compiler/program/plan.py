@@ -16,6 +16,7 @@ from compiler_service.compiler.program.weights import Weights, prepared_size
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.schedule.records import to_json
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
+from compiler_service.compiler.tensor_expr.kernel.external import ExternalDefinition
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.expr import Var, lift, not_equal, select
@@ -83,10 +84,7 @@ def build_program(
         symbols=_symbol_sources(module.graph.inputs),
         constraints=tuple(common.values()),
         buffers=tuple(specs),
-        kernels=tuple(
-            KernelSpec(b.kernel.name, tuple(s.name for s in b.function.symbols), size, tuple(to_json(b.schedule)))
-            for b, size in zip(built, scratch, strict=True)
-        ),
+        kernels=tuple(_kernel_spec(b, size) for b, size in zip(built, scratch, strict=True)),
         steps=steps,
         arena_size=arena_size,
         weights_size=weights.size,
@@ -98,6 +96,14 @@ def build_program(
         batch=batch,
     )
     return BuiltProgram(plan, weights)
+
+
+def _kernel_spec(built: BuiltKernel, scratch: int) -> KernelSpec:
+    symbols, schedule = tuple(s.name for s in built.function.symbols), tuple(to_json(built.schedule))
+    spec, definition = KernelSpec(built.kernel.name, symbols, scratch, schedule), built.kernel.definition
+    if isinstance(definition, ExternalDefinition):
+        return replace(spec, part=definition.codegen, constants=definition.constants)
+    return spec
 
 
 def _inputs(module: Module, buffers: list[BufferSpec], weights: Weights) -> tuple[TensorSpec, ...]:

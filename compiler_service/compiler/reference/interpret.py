@@ -21,7 +21,7 @@ from compiler_service.compiler.tensor_expr import registry
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
-from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
+from compiler_service.compiler.tensor_expr.operators.sequential import EXTERNAL_OP, SEQUENTIAL
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -29,6 +29,7 @@ from shared_ir.expr import Expr, Var
 from shared_ir.expr.dim import dim_symbols, dims_text, static
 from shared_ir.expr.dim import evaluate as dim_value
 from shared_ir.graph.ir import CHECK_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
+from shared_ir.graph.text import parse_graph
 from shared_ir.types import TensorType
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -109,7 +110,7 @@ class _Interpreter:
                 self._check(node)
                 return []
             case _ if node.op in SEQUENTIAL:
-                return [self._algorithm(node, operands)]
+                return self._sequential(node, operands)
         try:
             return self._apply(node, operands)
         except IngotError as error:
@@ -124,6 +125,11 @@ class _Interpreter:
         wanted = [t for t, v in zip(outputs, node.outputs, strict=False) if v is not None and t is not None]
         arrays = iter(evaluate(wanted, feeds, self.symbols))
         return [next(arrays) if v is not None else np.empty(0) for v in node.outputs]
+
+    def _sequential(self, node: Node, operands: Sequence[Array | None]) -> list[Array]:
+        if node.op == EXTERNAL_OP:
+            return self.call(parse_graph(str(node.attributes["program"]), {}), [_present(x) for x in operands], {})
+        return [self._algorithm(node, operands)]
 
     def _algorithm(self, node: Node, operands: Sequence[Array | None]) -> Array:
         arrays = [np.ascontiguousarray(_present(x)) for x in operands]

@@ -45,7 +45,7 @@ from compiler_service.compiler.tensor_expr.operators import (
     slicing,
     training,
 )
-from compiler_service.compiler.tensor_expr.operators.sequential import LOOPS_OP
+from compiler_service.compiler.tensor_expr.operators.sequential import EXTERNAL_OP, LOOPS_OP
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.compiler.tensor_expr.strings import check_strings
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -134,8 +134,8 @@ def infer_in_model(op: str, inputs: Inputs, attributes: Mapping[str, Attribute])
     Raises:
         IngotError: as :func:`infer`.
     """
-    if op == LOOPS_OP:
-        message = "a model cannot bring loops of its own"
+    if op in (LOOPS_OP, EXTERNAL_OP):
+        message = "a model cannot bring loops or code generators of its own"
         raise IngotError(
             ErrorCode.UNSUPPORTED_OPERATOR, message, received=op, remedy="Call them in a module (ingot.ir)."
         )

@@ -13,11 +13,24 @@ from typing import TypeAlias
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
 from compiler_service.compiler.codegen.entry.steps import DONE, EXECUTE_TYPES, MOST_TOGETHER, NO_MEMORY, emit_execute
 from shared_ir.dtype import ONNX_DTYPES
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, Var, lift, select
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols, dim_text
 from shared_ir.machine.target import Target
 from shared_ir.plan.json_form import plan_digest
-from shared_ir.plan.program import Branch, Call, Check, Constraint, Plan, Repeat, Step, TensorSpec, walk_steps
+from shared_ir.plan.program import (
+    Branch,
+    Call,
+    Check,
+    Constraint,
+    Launch,
+    Plan,
+    Repeat,
+    Step,
+    Storage,
+    TensorSpec,
+    walk_steps,
+)
 from shared_ir.versions import ABI_VERSION
 
 BUNDLED_WEIGHTS = "ingot_bundled_weights"
@@ -28,7 +41,7 @@ _AFTER = "after the run"
 
 _TYPES = """\
 %tensor_info = type { ptr, i32, i32, ptr, ptr }
-%kernel = type { ptr, ptr, i64 }
+%kernel = type { ptr, ptr, i64, ptr, ptr, i32 }
 %default = type { i64, ptr }
 %module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, ptr }"""
 
@@ -38,7 +51,7 @@ def emit_entry(
 ) -> str:
     """LLVM IR of ``ingot_this_module`` for ``plan``.
 
-    ``kernel_symbols[i]`` is the linker symbol of ``plan.kernels[i]``, a function of the type ``ingot_kernel_function``.
+    ``kernel_symbols[i]`` is the linker symbol of ``plan.kernels[i]``: an ``ingot_kernel_function``, of parts an ``ingot_part``.
     ``denormals`` are kept where asked for (``native/float_mode.c``).
     """
     constants, checks, digest = _Constants(), _checks(plan), plan_digest(plan)
@@ -85,7 +98,7 @@ def emit_entry(
             _TYPES,
             EXECUTE_TYPES,
             f"@{BUNDLED_WEIGHTS} = extern_weak hidden constant i8",
-            *(f"declare hidden void {_global(s)}(ptr, ptr, i64, i64, ptr)" for s in dict.fromkeys(kernel_symbols)),
+            *_declarations(plan, kernel_symbols),
             *DECLARATIONS,
             *constants.lines,
             f"@ingot_this_module = hidden constant %module {{ {', '.join(fields)} }}",
@@ -166,12 +179,45 @@ def _default_table(constants: _Constants, plan: Plan) -> str:
     return constants.table("%default", rows)
 
 
+def _declarations(plan: Plan, symbols: Sequence[str]) -> Iterable[str]:
+    are_parts = {symbol: bool(kernel.part) for kernel, symbol in zip(plan.kernels, symbols, strict=True)}
+    for symbol, is_part in are_parts.items():
+        if is_part:
+            yield f"{_global(symbol)} = external hidden constant i8"
+        else:
+            yield f"declare hidden void {_global(symbol)}(ptr, ptr, i64, i64, ptr)"
+
+
 def _kernel_table(constants: _Constants, plan: Plan, symbols: Sequence[str]) -> str:
-    rows = [
-        f"{{ ptr {constants.text(kernel.name)}, ptr {_global(symbol)}, i64 {kernel.scratch} }}"
-        for kernel, symbol in zip(plan.kernels, symbols, strict=True)
-    ]
+    handed = _handed_constants(plan)
+    rows = []
+    for number, (kernel, symbol) in enumerate(zip(plan.kernels, symbols, strict=True)):
+        function, part = ("null", _global(symbol)) if kernel.part else (_global(symbol), "null")
+        offsets = handed.get(number, ())
+        table = constants.table("i64", map(str, offsets)) if offsets else "null"
+        fields = f"ptr {function}, i64 {kernel.scratch}, ptr {part}, ptr {table}, i32 {len(offsets)}"
+        rows.append(f"{{ ptr {constants.text(kernel.name)}, {fields} }}")
     return constants.table("%kernel", rows)
+
+
+def _handed_constants(plan: Plan) -> dict[int, tuple[Dim, ...]]:
+    """Where in the weights the constants of each part are, by the number of its kernel; a part is launched with the same ones always.
+
+    Raises:
+        IngotError: COMPILER_FAULT, it is not.
+    """
+    found: dict[int, tuple[Dim, ...]] = {}
+    for step in walk_steps(plan.steps):
+        if isinstance(step, Launch) and (kernel := plan.kernels[step.kernel]).part:
+            buffers = [plan.buffers[b] for b in step.buffers[len(step.buffers) - 1 - kernel.constants : -1]]
+            offsets = tuple(b.offset for b in buffers)
+            if (
+                any(b.storage is not Storage.WEIGHT for b in buffers)
+                or found.setdefault(step.kernel, offsets) != offsets
+            ):
+                message = "a part of the model has constants that differ from launch to launch"
+                raise IngotError(ErrorCode.COMPILER_FAULT, message, node=kernel.name)
+    return found
 
 
 @dataclass(frozen=True)

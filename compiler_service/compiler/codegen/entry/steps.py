@@ -29,10 +29,11 @@ from shared_ir.plan.program import (
 
 EXECUTE_TYPES = """\
 %slot = type { ptr, i64 }
-%frame = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, ptr }
+%frame = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, ptr, i32 }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
 
-_INPUTS, _OUTPUTS, _WEIGHTS, _ARENA, _SYMBOLS, _LAUNCH, _SLOTS, _RESERVE, _EXPECTED, _RECEIVED, _STOP = range(11)
+_INPUTS, _OUTPUTS, _WEIGHTS, _ARENA, _SYMBOLS, _LAUNCH = range(6)
+_SLOTS, _RESERVE, _EXPECTED, _RECEIVED, _STOP, _FAILED = range(6, 12)
 DONE, NO_MEMORY, LEFT = -1, -2, -3
 """What functions of the entry return instead of the number of a constraint that does not hold."""
 _READ_TYPES = {DType.BOOL: "i8", DType.INT32: "i32", DType.INT64: "i64"}
@@ -145,6 +146,9 @@ class _Execute:
         function = self._field(_LAUNCH)
         arguments = f"ptr %frame, i32 {step.kernel}, ptr %buffers, ptr %arguments, i64 {tasks}"
         self.body.add(f"call void {function}({arguments})")
+        if self._plan.kernels[step.kernel].part:
+            failed = self.body.value(f"load i32, ptr {self._field_address(_FAILED)}")
+            self.body.leave_if(self.body.value(f"icmp ne i32 {failed}, 0"), f"ret i32 {LEFT}")
 
     def _store(self, base: str, slot: int, kind: str, operand: str) -> None:
         if self._stored.get((base, slot)) == operand:

@@ -5,6 +5,7 @@
 #define INGOT_MODULE_H
 
 #include "ingot.h"
+#include "ingot_part.h"
 
 #pragma GCC visibility push(hidden)
 
@@ -16,7 +17,10 @@ typedef void (*ingot_kernel_function)(void *const *buffers, const int64_t *symbo
 typedef struct {
   const char *name;
   ingot_kernel_function function;
-  int64_t scratch; /* bytes per thread */
+  int64_t scratch;          /* bytes per thread */
+  const ingot_part *part;   /* in place of `function`: a part that another code generator made; else NULL */
+  const int64_t *constants; /* of a part: offsets in the weights, `constant_count` of them */
+  int32_t constant_count;
 } ingot_kernel;
 
 /* Memory that a run sizes. Generated code exchanges slots; `reserve` makes one at least `bytes` large, with its contents
@@ -39,12 +43,13 @@ struct ingot_frame {
   int32_t (*reserve)(ingot_frame *frame, ingot_slot *slot, int64_t bytes, int32_t keep);
   int64_t expected, received;   /* of the constraint that `execute` found broken */
   const volatile int32_t *stop; /* never NULL; not 0: the run is to end */
+  int32_t failed;               /* the status of a part that failed, which ends the run, or 0 */
 };
 
 /* What functions return besides the index of a broken constraint. */
 #define INGOT_DONE (-1)
 #define INGOT_NO_MEMORY (-2) /* or a size that an int64 does not hold */
-#define INGOT_LEFT (-3)      /* because of `stop` */
+#define INGOT_LEFT (-3)      /* because of `stop` or `failed` */
 
 /* What an input is where the caller gives none. */
 typedef struct {

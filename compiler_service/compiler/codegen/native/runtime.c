@@ -25,6 +25,8 @@ struct ingot_model {
   size_t memory_limit, memory_kept; /* SIZE_MAX: none */
   int64_t *symbols;
   ingot_slot *slots;
+  void **parts; /* states, by kernel index */
+  int32_t opened_parts;
   const int64_t **input_shapes;
   int64_t **output_shapes;
   void **input_data, **output_data;
@@ -96,20 +98,30 @@ static void run_tasks(void *context, int64_t begin, int64_t end, int32_t thread)
   ingot_restore_float_mode(mode);
 }
 
-static void launch_kernel(const ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
-                          int64_t tasks, const volatile int32_t *stop) {
+/* A part has one task, or none where its result has no elements. */
+static ingot_status run_part(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                             int64_t tasks, const volatile int32_t *stop) {
+  if (tasks < 1 || *stop) return INGOT_OK;
+  const ingot_part *part = ingot_this_module.kernels[kernel].part;
+  return (ingot_status)part->run(model->parts[kernel], buffers, symbols, model->error);
+}
+
+static ingot_status launch_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                                  int64_t tasks, const volatile int32_t *stop) {
+  if (ingot_this_module.kernels[kernel].part) return run_part(model, kernel, buffers, symbols, tasks, stop);
   ingot_kernel_function function = ingot_this_module.kernels[kernel].function;
   kernel_job job = {function, buffers, symbols, model->scratch, model->scratch_stride, stop};
   if (tasks <= 1 || model->pool.threads == 1) {
     run_slices(&job, 0, tasks, model->scratch);
-    return;
+    return INGOT_OK;
   }
   model->pool.run(model->pool.pool, run_tasks, &job, tasks);
+  return INGOT_OK;
 }
 
 static void launch(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks) {
   if (*frame->stop) return; /* what the kernel would have written is not looked at: the module asks before it reads */
-  launch_kernel(((run_frame *)frame)->model, kernel, buffers, symbols, tasks, frame->stop);
+  frame->failed = (int32_t)launch_kernel(((run_frame *)frame)->model, kernel, buffers, symbols, tasks, frame->stop);
 }
 
 static size_t slots_size(const ingot_model *model) {
@@ -168,7 +180,9 @@ static int allocate_model(ingot_model *model, const ingot_options *options) {
   model->output_shapes = calloc(outputs + 1, sizeof(int64_t *));
   model->input_data = calloc(inputs + outputs + 1, sizeof(void *));
   model->slots = calloc((size_t)module->slot_count + 1, sizeof(ingot_slot));
-  if (!model->symbols || !model->input_shapes || !model->output_shapes || !model->input_data || !model->slots) return 0;
+  model->parts = calloc((size_t)module->kernel_count + 1, sizeof(void *));
+  if (!model->symbols || !model->input_shapes || !model->output_shapes || !model->input_data) return 0;
+  if (!model->slots || !model->parts) return 0;
   model->output_data = model->input_data + inputs;
   int64_t *next = model->symbols + module->symbol_count;
   for (size_t i = 0; i < outputs; i++) {
@@ -223,17 +237,24 @@ ingot_status ingot_create(const ingot_options *given, ingot_model **created) {
     return ingot_fail(create_error, INGOT_OUT_OF_MEMORY, "no memory or threads for model '%s' with %d threads",
                       ingot_this_module.name, (int)options.threads);
   }
+  status = ingot_open_parts(model->parts, &model->opened_parts, weights, model->pool.threads, create_error);
+  if (status) {
+    ingot_destroy(model);
+    return status;
+  }
   *created = model;
   return INGOT_OK;
 }
 
 void ingot_destroy(ingot_model *model) {
   if (!model) return;
+  ingot_close_parts(model->parts, model->opened_parts);
   ingot_pool_destroy(model->own_pool);
   ingot_free(model->scratch, model->scratch_stride * (size_t)model->pool.threads);
   ingot_free(model->arena, model->arena_size);
   ingot_free_slots(model->slots, ingot_this_module.slot_count);
   free(model->slots);
+  free(model->parts);
   free(model->symbols);
   free((void *)model->input_shapes);
   free((void *)model->output_shapes);
@@ -375,11 +396,12 @@ static ingot_status stopped(ingot_model *model) {
 
 static ingot_status execute(ingot_model *model, const volatile int32_t *stop) {
   run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
-                    model->slots, reserve, 0, 0, stop ? stop : &never_stopped},
+                    model->slots, reserve, 0, 0, stop ? stop : &never_stopped, 0},
                    model};
   uint64_t mode = ingot_enter_float_mode();
   int32_t found = ingot_this_module.execute(&run.frame);
   ingot_restore_float_mode(mode);
+  if (run.frame.failed) return (ingot_status)run.frame.failed;
   if (*run.frame.stop) return stopped(model);
   return status_of(model, found, run.frame.expected, run.frame.received);
 }
@@ -438,11 +460,13 @@ static ingot_status run_kernel(ingot_model *model, int32_t kernel, void *const *
   }
   uint64_t mode = ingot_enter_float_mode();
   int64_t start = ingot_now();
-  for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks, stop);
+  for (int64_t i = 0; !status && i < times; i++) {
+    status = launch_kernel(model, kernel, buffers, symbols, tasks, stop);
+  }
   *nanoseconds = ingot_now() - start;
   ingot_restore_float_mode(mode);
-  if (*stop) return leave(model, stopped(model));
-  return leave(model, INGOT_OK);
+  if (!status && *stop) status = stopped(model);
+  return leave(model, status);
 }
 
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,

@@ -46,6 +46,11 @@ int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep, size_t most
 size_t ingot_slots_size(const ingot_slot *slots, int32_t count);
 void ingot_free_slots(ingot_slot *slots, int32_t count);
 
+/* Opens the parts of other code generators; `states` has room for one of each kernel. `opened`: as many kernels as there is something to
+ * close of, also where it fails. */
+ingot_status ingot_open_parts(void **states, int32_t *opened, const char *weights, int32_t threads, char *error);
+void ingot_close_parts(void *const *states, int32_t opened);
+
 /* From here on this thread does with denormal numbers what the model asks for. The result goes to ingot_restore_float_mode,
  * which gives the thread back as it was: it belongs to the host. */
 uint64_t ingot_enter_float_mode(void);

@@ -28,6 +28,7 @@ RUNTIME_SOURCES = (
     "cpu_features.c",
     "float_mode.c",
     "memory.c",
+    "parts.c",
     "runtime.c",
     "slots.c",
     "thread_pool.c",

@@ -112,8 +112,21 @@ def loops(*xs: Tensor, program: str, type: TensorType) -> Tensor:
     return placeholder("loops", type.shape, type.dtype)
 
 
+EXTERNAL_OP = "ingot.External"
+"""A part of the model that another code generator makes, the one that the attribute ``codegen`` names: no operator of a model either.
+
+``program`` is the text of a graph whose inputs are the operands: those of the part, then its constants, as many as ``constants`` says.
+"""
+
+
+def external(*xs: Tensor, codegen: str, version: str, program: str, constants: int, type: TensorType) -> Tensor:
+    """What the code generator makes of ``program`` and the operands ``xs``: a tensor of ``type``."""
+    return placeholder("external", type.shape, type.dtype)
+
+
 OPERATORS = (
     Operator(LOOPS_OP, loops),
+    Operator(EXTERNAL_OP, external),
     Operator("ingot.Positions", positions),
     Operator("ingot.Suppressed", suppressed),
     Operator("ingot.Cumulative", cumulative),

@@ -136,9 +136,9 @@ GROUPED = {"num_heads": 4, "kv_num_heads": 2}
 
 @pytest.mark.sampled
 @pytest.mark.slow
-@pytest.mark.parametrize("level", [0, 3])
-@pytest.mark.parametrize("seed", range(16))
-def test_drawn_calls(seed: int, level: int) -> None:
+@pytest.mark.parametrize("drawn", [f"{seed} at level {level}" for seed in range(16) for level in (0, 3)])
+def test_drawn_calls(drawn: str) -> None:
+    seed, level = (int(word) for word in drawn.split(" at level "))
     compare(Drawn(seed), level)
 
 

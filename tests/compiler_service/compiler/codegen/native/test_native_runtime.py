@@ -17,6 +17,7 @@ from tests.native_models import INNER, KERNELS, WIDTH, build_model, toy_weights
 DRIVER = Path(__file__).with_name("native_driver.c")
 GROWING_DRIVER = Path(__file__).with_name("native_driver_growing.c")
 POOL_DRIVER = Path(__file__).with_name("native_driver_pool.c")
+PARTS_DRIVER = Path(__file__).with_name("native_driver_parts.c")
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
@@ -114,17 +115,37 @@ def test_no_leak_of_memory_that_the_run_sizes(growing_folder: Path) -> None:
     assert run(valgrind, *flags, build_driver(growing_folder, "", GROWING_DRIVER)) == "ok"
 
 
-@pytest.mark.parametrize("sanitizer", SANITIZERS)
-def test_tasks_run_once_whoever_comes_late(tmp_path: Path, sanitizer: str) -> None:
-    program = tmp_path / "driver"
+def build_alone(folder: Path, sanitizer: str, *sources: Path) -> Path:
+    """A program of C sources and nothing that was generated."""
+    program = folder / "driver"
     checks = [f"-fsanitize={sanitizer}", "-fno-sanitize-recover=all"] if sanitizer else []
-    sources = [str(NATIVE / "thread_pool.c"), str(NATIVE / "cpu_count.c"), str(POOL_DRIVER)]
-    command = [*compiler(sanitizer), "-g", "-O1", "-pthread", f"-I{NATIVE}", *checks, *sources, "-o", str(program)]
+    command = [
+        *compiler(sanitizer),
+        "-g",
+        "-O1",
+        "-pthread",
+        f"-I{NATIVE}",
+        *checks,
+        *map(str, sources),
+        "-o",
+        str(program),
+    ]
     kept = str(cache_directory() / "zig")
     environment = {"PATH": "/usr/bin:/bin", "ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept}
     done = subprocess.run(command, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert run(program) == "ok"
+    return program
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_tasks_run_once_whoever_comes_late(tmp_path: Path, sanitizer: str) -> None:
+    assert run(build_alone(tmp_path, sanitizer, NATIVE / "thread_pool.c", NATIVE / "cpu_count.c", POOL_DRIVER)) == "ok"
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
+def test_parts_are_opened_run_and_closed(tmp_path: Path, sanitizer: str) -> None:
+    sources = [NATIVE / source for source in RUNTIME_SOURCES]
+    assert run(build_alone(tmp_path, sanitizer, *sources, PARTS_DRIVER)) == "ok"
 
 
 def test_child_of_fork_is_refused_not_hung(folder: Path) -> None:

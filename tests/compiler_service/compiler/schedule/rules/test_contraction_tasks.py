@@ -184,6 +184,7 @@ SMALL = replace(AVX512, l1=1024, l2=40960)
 """Small data is large for it."""
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("strides", [None, (32, 1)], ids=["rows without gaps", "padded rows"])
 @pytest.mark.parametrize("columns", [32, 96], ids=["one sweep", "several sweeps"])

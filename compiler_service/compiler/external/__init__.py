@@ -1,0 +1,1 @@
+"""Code generators for parts of models, beside the one of the target."""

@@ -1,0 +1,47 @@
+"""The code generators for parts of models, by name."""
+
+from __future__ import annotations
+
+import re
+
+from compiler_service.compiler.external.face import ExternalCodegen
+from compiler_service.compiler.external.onednn import OneDnn
+from shared_ir.errors import ErrorCode, IngotError
+
+_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
+_EXTERNAL: dict[str, ExternalCodegen] = {"dnnl": OneDnn()}
+
+
+def register_external(name: str, codegen: ExternalCodegen) -> None:
+    """From now on ``codegen`` makes the parts that are annotated with ``name``, in this process; the last one registered counts.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, no name that a code generator can have.
+    """
+    if not isinstance(name, str) or not _NAME.match(name):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"{name!r} is no name for a code generator",
+            field="name",
+            expected="up to 32 small letters, digits and '_', a letter first",
+            received=str(name)[:80],
+        )
+    _EXTERNAL[name] = codegen
+
+
+def external_of(name: str) -> ExternalCodegen:
+    """The code generator that was registered as ``name``.
+
+    Raises:
+        IngotError: NOT_FOUND.
+    """
+    found = _EXTERNAL.get(name)
+    if found is None:
+        raise IngotError(
+            ErrorCode.NOT_FOUND,
+            f"there is no code generator {name!r} for parts of models",
+            expected=" or ".join(sorted(_EXTERNAL)) or "one that is registered",
+            received=name,
+            remedy="`ingot.codegen.register_external(name, codegen)` adds one to a process.",
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Parts of a graph that other code generators take."""
