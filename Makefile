@@ -12,7 +12,7 @@ VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' shared_ir/versions.py)
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all quick packages deployed lock images lint format proto conformance oracle fuzz chaos fuzz-peers soak exports operators up clean
+.PHONY: help demo test test-all quick packages deployed lock images lint format proto conformance oracle fuzz chaos fuzz-peers soak exports operators api up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -82,6 +82,9 @@ exports: $(VENV)/.exports ## models as torch, scikit-learn and LightGBM export t
 
 operators: $(VENV)/.test ## writes docs/operators.md
 	@PYTHONPATH=. $(BIN)/python scripts/document_operators.py
+
+api: $(VENV)/.test ## writes docs/python-api.md
+	@PYTHONPATH=. $(BIN)/python scripts/document_api.py
 
 up: $(VENV)/.demo ## all services on this machine, until Ctrl-C
 	@$(BIN)/ingot up

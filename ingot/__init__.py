@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from ingot.artifact import Artifact
+from ingot.artifact import Artifact, save_artifacts
 from ingot.compiling import compile
 from ingot.model import load
 from ingot.target import Target
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = (
     "Artifact", "Client", "CompiledFunction", "CompiledModule", "Endpoint", "ErrorCode", "IngotError", "Model", "Target", "compile", "load",
-    "load_module", "register_backend",
+    "load_module", "register_backend", "save_artifacts",
 )  # fmt: skip
 
 

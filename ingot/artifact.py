@@ -17,10 +17,11 @@ from shared_ir.storage.faults import told
 
 @dataclass(frozen=True)
 class Artifact(CompiledArtifact):
-    """A compiled model: ``manifest``, ``plan``, ``library``, ``weights``, ``report``, ``attachments``."""
+    """A compiled model, which :func:`ingot.load` runs and :meth:`save` keeps."""
 
     @classmethod
     def of(cls, artifact: CompiledArtifact) -> Self:
+        """The same artifact, as one that can be saved."""
         return cls(**{own.name: getattr(artifact, own.name) for own in fields(CompiledArtifact)})
 
     def save(self, directory: str | Path, tag: str = "latest", home: str | Path | None = None) -> str:
@@ -28,6 +29,9 @@ class Artifact(CompiledArtifact):
 
         It is signed with the key of the installation at ``home`` (by default ``INGOT_HOME`` or ``~/.ingot``), made at
         first use. Returns the digest of the version's image index.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the tag is none, or the folder cannot be written; DISK_FULL.
         """
         return save_artifacts([self], directory, tag, home)
 
@@ -35,7 +39,13 @@ class Artifact(CompiledArtifact):
 def save_artifacts(
     artifacts: Sequence[CompiledArtifact], directory: str | Path, tag: str = "latest", home: str | Path | None = None
 ) -> str:
-    """As :meth:`Artifact.save`, one artifact per target."""
+    """Write ``artifacts``, those of one model for several targets, as one version: as :meth:`Artifact.save`, whose arguments these are.
+
+    :func:`ingot.load` takes of it what was compiled for the machine that it runs on.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, there are no artifacts, the tag is none, or the folder cannot be written; DISK_FULL.
+    """
     # NOTE: imported here because signatures need `cryptography`, which `import ingot` should not wait for.
     from shared_ir.artifact.layout import save_version
     from shared_ir.artifact.signature import local_keys

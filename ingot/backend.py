@@ -13,6 +13,8 @@ from ingot.endpoint import Array
 from ingot.model import load
 from shared_ir.errors import ErrorCode, IngotError
 
+__all__ = ("IngotBackend", "IngotModel", "prepare", "run_model", "run_node", "supports_device")
+
 
 class IngotModel(BackendRep):  # type: ignore[misc]
     """A model that was prepared."""
@@ -35,17 +37,23 @@ class IngotBackend(Backend):  # type: ignore[misc]
 
     @classmethod
     def supports_device(cls, device: str) -> bool:
+        """Whether it is a CPU, as ``onnx.backend.base.Device`` reads the text."""
         return bool(Device(device).type == DeviceType.CPU)
 
     @classmethod
     def prepare(cls, model: onnx.ModelProto, device: str = "CPU", **options: Any) -> IngotModel:
-        """Compile ``model``; ``options`` are those of :func:`ingot.compile`, and ``threads``."""
+        """Compile ``model``; ``options`` are those of :func:`ingot.compile`, and ``threads``.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, ``device`` is no CPU; whatever :func:`ingot.compile` raises.
+        """
         cls._check_device(device)
         threads = options.pop("threads", 1)
         return IngotModel(load(compile_model(model, **{"workers": 0, **options}), threads=threads))
 
     @classmethod
     def run_model(cls, model: onnx.ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Array, ...]:
+        """Compile and run once: :meth:`prepare`, then :meth:`IngotModel.run`."""
         return cls.prepare(model, device, **options).run(inputs)
 
     @classmethod
@@ -93,6 +101,10 @@ def _feeds(names: Sequence[str], inputs: Any) -> Mapping[str, Array]:
 
 
 prepare = IngotBackend.prepare
+"""As a function of the module, which is what onnx calls a backend."""
 run_model = IngotBackend.run_model
+"""The same."""
 run_node = IngotBackend.run_node
+"""The same."""
 supports_device = IngotBackend.supports_device
+"""The same."""

@@ -70,6 +70,7 @@ class Client:
         self._is_known = False
 
     def close(self) -> None:
+        """Hang up; ``with`` does so at its end."""
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -149,6 +150,7 @@ class Client:
         return messages.job_from_pb(patience.call(lambda: self._call("Compile", request)).job)
 
     def job(self, id: str) -> Job:
+        """The job of this id as it is now. Raises IngotError NOT_FOUND."""
         return messages.job_from_pb(self._call("GetJob", pb.GetJobRequest(id=id)))
 
     def jobs(
@@ -265,6 +267,7 @@ class Client:
         return tuple(messages.model_from_pb(model) for model in found)
 
     def model(self, name: str) -> PublishedModel:
+        """The model of this name, with its labels. Raises IngotError NOT_FOUND."""
         return messages.model_from_pb(self._call("GetModel", pb.GetModelRequest(name=name)))
 
     def versions(
@@ -343,6 +346,7 @@ class Client:
         return tuple(messages.target_info_from_pb(info) for info in response.targets)
 
     def capabilities(self) -> Capabilities:
+        """What this service compiles, and the options that it takes."""
         return messages.capabilities_from_pb(self._call("GetCapabilities", pb.GetCapabilitiesRequest()))
 
     def _page(self, method: str, request: Any, token: str, size: int) -> Any:

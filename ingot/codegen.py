@@ -43,6 +43,7 @@ with needing("compiler", "ingot.codegen"):
     from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
     from compiler_service.compiler.loop_ir.pipeline import LoopFact, LoopPass
     from compiler_service.compiler.tensor_expr.strides import row_major
+    from compiler_service.compiler.tensor_expr.tensor import ReduceOp
 
 __all__ = (
     "LLVM_IR",
@@ -76,6 +77,7 @@ __all__ = (
     "OneDnn",
     "Prefetch",
     "Ramp",
+    "ReduceOp",
     "Reinterpret",
     "Scalar",
     "Select",

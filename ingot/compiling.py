@@ -100,7 +100,7 @@ class _Local:
     pipeline: Sequential | None
 
     def compile(self, model: Any, target: Any, options: Mapping[str, Any]) -> Artifact:
-        is_module = hasattr(model, "compiler_source")
+        is_module = hasattr(model, "_compiler_source")
         if is_module:
             _require_as_it_is(external_data=self.external_data, **options)
         own = hasattr(model, "SerializeToString") or is_module

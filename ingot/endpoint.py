@@ -28,6 +28,7 @@ from shared_ir.wire.byte_strings import bytes_of, strings_of
 from shared_ir.wire.names import DTYPES
 
 Array = NDArray[Any]
+"""An array of numpy, of any element type."""
 
 _DTYPES = {name: storage_dtype(dtype) for name, dtype in DTYPES.items()}
 _VARIABLE = "INGOT_RUNTIME_HTTP_ADDRESS"
@@ -65,6 +66,7 @@ class Endpoint:
         self._tls = tls.context() if tls is not None else None
 
     def close(self) -> None:
+        """Hang up; ``with`` does so at its end."""
         if self._channel is not None:
             self._channel.close()
 

@@ -32,7 +32,9 @@ if TYPE_CHECKING:
     from runtime_service.loading.model import Model
 
 Array = np.ndarray[Any, Any]
+"""An array of numpy, of any element type."""
 Form = Literal["loops", "llvm", "asm"]
+"""What a function is looked at as."""
 _overlap = np.may_share_memory
 """Whether arrays overlap; exact where both are contiguous."""
 Inspection = Callable[[Form], str]
@@ -51,7 +53,7 @@ class CompiledFunction:
         self, artifact: CompiledArtifact, threads: int | None = 1, inspection: Inspection | None = None
     ) -> None:
         self.artifact = Artifact.of(artifact)
-        self.name = artifact.plan.name
+        self.name: str = artifact.plan.name
         self._threads, self._inspection = threads, inspection
         self._inputs, self._outputs = artifact.plan.inputs, artifact.plan.outputs
         self._dtypes = tuple(storage_dtype(spec.dtype) for spec in self._inputs)

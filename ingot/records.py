@@ -64,6 +64,7 @@ class Verification:
 
     @property
     def is_verified(self) -> bool:
+        """Whether a comparison was made, and came to no more than was accepted."""
         return self.state == "verified"
 
     @classmethod
@@ -133,6 +134,7 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
+        """Whether nothing more will happen to it, however it ended."""
         return self.state in FINISHED
 
 

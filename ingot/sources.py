@@ -21,8 +21,8 @@ def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = 
     with compiler():
         from compiler_service.compiler.frontend.reading.source import ModelSource
 
-    if hasattr(model, "compiler_source"):
-        return model.compiler_source()
+    if hasattr(model, "_compiler_source"):
+        return model._compiler_source()
     if hasattr(model, "SerializeToString"):
         model = model.SerializeToString()
     if not isinstance(model, str | Path | bytes | bytearray | memoryview):

@@ -23,6 +23,7 @@ class Target(Machine):
 
     @classmethod
     def of(cls, machine: Machine) -> Self:
+        """The same target, as one that can be written as text and read."""
         return cls(**{own.name: getattr(machine, own.name) for own in fields(Machine)})
 
     @classmethod

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 Array = np.ndarray[Any, np.dtype[Any]]
+"""An array of numpy, of any element type."""
 
 
 def aligned_bytes(size: int, alignment: int = 64) -> Array:

@@ -41,14 +41,17 @@ class DType(enum.StrEnum):
 
     @property
     def is_float(self) -> bool:
+        """Whether it is a type of floats, of any width."""
         return self.value.startswith(("float", "bfloat"))
 
     @property
     def is_integer(self) -> bool:
+        """Whether it is a type of integers, of any width; bool is none."""
         return self.value.startswith(("int", "uint"))
 
     @property
     def is_signed(self) -> bool:
+        """Whether it holds numbers below 0."""
         return not self.value.startswith("uint") and self is not DType.BOOL
 
     @property

@@ -99,6 +99,7 @@ class IngotError(Exception):
 
     @property
     def blame(self) -> Blame:
+        """Who can mend it, which the code alone says."""
         return Blame.SERVICE if self.code in _SERVICE_CODES else Blame.USER
 
     def __str__(self) -> str:

@@ -20,10 +20,12 @@ class TensorType:
 
     @property
     def rank(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     @property
     def is_static(self) -> bool:
+        """Whether every extent is a number."""
         return all(isinstance(d, int) for d in self.shape)
 
     def may_be(self, other: TensorType) -> bool:
@@ -52,10 +54,12 @@ class ValueKind(enum.StrEnum):
 
     @property
     def is_sequence(self) -> bool:
+        """Whether it is a list of tensors, or may be one."""
         return self in (ValueKind.SEQUENCE, ValueKind.OPTIONAL_SEQUENCE)
 
     @property
     def is_optional(self) -> bool:
+        """Whether it may be nothing."""
         return self in (ValueKind.OPTIONAL, ValueKind.OPTIONAL_SEQUENCE)
 
 
@@ -64,7 +68,10 @@ class ObjectType:
     """A value of the interface that is no plain array of numbers: strings, sequences and optionals.
 
     In the graph strings are int64 numbers of a table, sequences and optionals int64 scalars that name an object of the run.
-    ``dtype`` is the element type of its tensors.
+
+    Attributes:
+        kind: which of them it is.
+        dtype: the element type of its tensors.
     """
 
     kind: ValueKind

@@ -27,11 +27,11 @@ with needing("compiler", "ingot.ir"):
     from ingot.pass_context import Instrument, PassContext
     from shared_ir.dtype import DType
     from shared_ir.graph.ir import Graph, Node, Value
-    from shared_ir.types import TensorType
+    from shared_ir.types import ObjectType, TensorType, ValueKind
 
 __all__ = (
     "DType", "Function", "Graph", "GraphBuilder", "GraphFunction", "Instrument", "LoopCall", "LoopFunction", "LoopProgram",
-    "ModelInterface", "Module", "Node", "Pass", "PassContext", "Printing", "RewriteRule", "Sequential", "Site",
-    "TensorType", "Timing", "Value", "default_pipeline", "from_onnx", "function_pass", "load", "module_pass", "passes",
+    "ModelInterface", "Module", "Node", "ObjectType", "Pass", "PassContext", "Printing", "RewriteRule", "Sequential", "Site",
+    "TensorType", "Timing", "Value", "ValueKind", "default_pipeline", "from_onnx", "function_pass", "load", "module_pass", "passes",
     "rewrite", "rule", "symbol",
 )  # fmt: skip

@@ -38,9 +38,9 @@ class GraphBuilder:
         main = b.function(y)
 
     Every operator of the inventory is a method, called after its ONNX operator in small letters, words apart
-    (``BatchNormalization``: ``batch_normalization``). It takes the inputs of the operator in order and its attributes by name, and
-    gives a :class:`ingot.ir.Value`; ``outputs=2`` asks for several, which come as a tuple. What the importer of models writes with
-    other operators (TopK, NonZero) comes by :func:`ingot.ir.from_onnx`, repetition (Loop, Scan) also by text.
+    (``BatchNormalization``: ``batch_normalization``; ``And``: ``and_``). It takes the inputs of the operator in order and its attributes
+    by name, and gives a :class:`ingot.ir.Value`; ``outputs=2`` asks for several, which come as a tuple. What the importer of models
+    writes with other operators (TopK, NonZero) comes by :func:`ingot.ir.from_onnx`, repetition (Loop, Scan) also by text.
     """
 
     def __init__(self, name: str = "main") -> None:

@@ -20,6 +20,7 @@ from shared_ir.graph.verify import verify
 from shared_ir.types import TensorType
 
 Array = np.ndarray[Any, Any]
+"""An array of numpy, of any element type."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class GraphFunction:
 
     @property
     def name(self) -> str:
+        """What the module and its calls name it by."""
         return self.graph.name
 
     @property

@@ -17,16 +17,22 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, evaluate
 
 Array = np.ndarray[Any, Any]
+"""An array of numpy, of any element type."""
 
 
 @dataclass(frozen=True)
 class LoopFunction:
-    """A loop program: ``str()`` prints it, :meth:`parse` reads it back, :meth:`interpret` runs it."""
+    """A loop program: ``str()`` prints it, :meth:`parse` reads it back, :meth:`interpret` runs it.
+
+    Attributes:
+        function: its nodes, of :mod:`ingot.codegen`.
+    """
 
     function: Function
 
     @property
     def name(self) -> str:
+        """What a module, a program and their calls name it by."""
         return self.function.name
 
     def __str__(self) -> str:
@@ -42,7 +48,8 @@ class LoopFunction:
         return cls(parse_function(text))
 
     def verify(self) -> None:
-        """
+        """Check that the program is well formed.
+
         Raises:
             IngotError: INVALID_ARGUMENT, a name is not defined where it is read, types do not fit, or a loop has a length that it must
                 not have.

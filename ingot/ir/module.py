@@ -28,6 +28,7 @@ MAIN = "main"
 """The function of a module that is compiled."""
 
 Array = np.ndarray[Any, Any]
+"""An array of numpy, of any element type."""
 _NO_GRAPH = Graph("", (), (), ())
 _LOOPS = re.compile(r"^function\b", re.MULTILINE)
 _NAME = re.compile(r"[^\W\d]\w*", re.ASCII)
@@ -56,10 +57,10 @@ class ModelInterface:
     defaults: Mapping[str, Array] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, model: Model) -> Self:
+    def _of(cls, model: Model) -> Self:
         return cls(**{own.name: getattr(model, own.name) for own in fields(cls)})
 
-    def model(self, graph: Graph) -> Model:
+    def _model(self, graph: Graph) -> Model:
         """``graph`` with this interface."""
         return Model(graph, **{own.name: getattr(self, own.name) for own in fields(self)})
 
@@ -101,16 +102,21 @@ class Module:
                 )
 
     @classmethod
-    def of(cls, model: Model) -> Self:
+    def _of(cls, model: Model) -> Self:
         """The module of a model's graph, called ``main``."""
-        return cls((GraphFunction(replace(model.graph, name=MAIN)),), ModelInterface.of(model))
+        return cls((GraphFunction(replace(model.graph, name=MAIN)),), ModelInterface._of(model))
 
     @property
     def by_name(self) -> Mapping[str, Function]:
+        """The functions by their names, in their order."""
         return MappingProxyType({f.name: f for f in self.functions})
 
     def __getitem__(self, name: str) -> Function:
-        """Raises IngotError: NOT_FOUND, there is no such function."""
+        """The function of this name.
+
+        Raises:
+            IngotError: NOT_FOUND, there is none.
+        """
         found = self.by_name.get(name)
         if found is None:
             message = f"the module has no function {name!r}"
@@ -166,7 +172,7 @@ class Module:
     def __str__(self) -> str:
         graphs = [print_graph(f.graph) for f in self.functions if isinstance(f, GraphFunction)]
         loops = [f"{f}\n" for f in self.functions if isinstance(f, LoopFunction)]
-        return print_interface(self.interface.model(_NO_GRAPH)) + "".join((*graphs, *loops))
+        return print_interface(self.interface._model(_NO_GRAPH)) + "".join((*graphs, *loops))
 
     @classmethod
     def parse(cls, text: str, constants: Mapping[str, Array] | None = None) -> Self:
@@ -191,7 +197,7 @@ class Module:
         ends = [*starts, len(text)][1:]
         above = ["\n" * text.count("\n", 0, start) for start in starts]  # so that errors name lines of this text
         loops = [LoopFunction.parse(a + text[s:e]) for a, s, e in zip(above, starts, ends, strict=True)]
-        return cls((*map(GraphFunction, graphs), *loops), ModelInterface.of(model))
+        return cls((*map(GraphFunction, graphs), *loops), ModelInterface._of(model))
 
     # -- meaning
 
@@ -207,9 +213,9 @@ class Module:
             if isinstance(function, GraphFunction):
                 check_calls(function.graph, self.by_name)
         if MAIN in self:
-            self.model(self.main.graph)
+            self._model(self.main.graph)
 
-    def model(self, graph: Graph) -> Model:
+    def _model(self, graph: Graph) -> Model:
         """``graph``, whose inputs and outputs are those of ``main``, as a model.
 
         Raises:
@@ -225,7 +231,7 @@ class Module:
                 expected=f"{len(graph.inputs)} inputs and {len(graph.outputs)} outputs",
                 received=f"names for {len(names)} and {len(results)}",
             )
-        return replace(own, input_names=names, output_names=results).model(graph)
+        return replace(own, input_names=names, output_names=results)._model(graph)
 
     def interpret(self, *arrays: Array, function: str = MAIN) -> tuple[Array, ...]:
         """What ``function`` gives for ``arrays``, one for each of its inputs, by the definitions of operators and loops.
@@ -238,7 +244,7 @@ class Module:
             return found.interpret(*arrays)
         return interpreted(linked(self.by_name, function), arrays)
 
-    def compiler_source(self) -> ModuleSource:
+    def _compiler_source(self) -> ModuleSource:
         """What the compiler takes: ``main`` with all that it calls.
 
         Raises:
@@ -246,7 +252,7 @@ class Module:
         """
         main = self.main
         self.verify()
-        return ModuleSource(self.model(linked(self.by_name, main.name, external=True)))
+        return ModuleSource(self._model(linked(self.by_name, main.name, external=True)))
 
     # -- files
 

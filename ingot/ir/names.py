@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 import re
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -12,8 +13,9 @@ _WORDS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def function_name(operator: str) -> str:
-    """``BatchNormalization``: ``batch_normalization``."""
-    return _WORDS.sub("_", operator).lower()
+    """``BatchNormalization``: ``batch_normalization``; ``IsNaN``: ``is_nan``; what is a word of Python has an underscore: ``and_``."""
+    name = _WORDS.sub("_", operator.replace("NaN", "Nan")).lower()
+    return f"{name}_" if keyword.iskeyword(name) else name
 
 
 FUNCTION_NAMES: Mapping[str, str] = MappingProxyType(

@@ -32,4 +32,4 @@ def from_onnx(
         IngotError: whatever keeps the model from being imported, with the node and the remedy.
     """
     options = CompileOptions.from_dict({"shapes": {} if shapes is None else shapes})
-    return Module.of(import_model(model_source(model, external_data), options.import_options, inference()))
+    return Module._of(import_model(model_source(model, external_data), options.import_options, inference()))

@@ -17,6 +17,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph
 
 Facts = frozenset[str]
+"""Names of what holds of a module; ``docs/ir.md`` has those of the compiler's passes."""
 _EVERYTHING = pass_manager.PassContext()
 
 

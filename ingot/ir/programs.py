@@ -100,7 +100,8 @@ class LoopProgram:
         return made
 
     def verify(self) -> None:
-        """
+        """Check every function, and that the calls fit.
+
         Raises:
             IngotError: INVALID_ARGUMENT, a call does not fit its function, or a buffer is read before it is stored to; what
                 :meth:`LoopFunction.verify` raises.

@@ -74,6 +74,7 @@ class Sequential:
 
     @property
     def names(self) -> tuple[str, ...]:
+        """Those of its passes, in order."""
         return tuple(p.name for p in self.passes)
 
     def before(self, name: str, *passes: Pass) -> Sequential:
@@ -175,10 +176,10 @@ class InCompiler:
                 )
         watchers = tuple(_Watcher(i) for i in context.instruments)
         with PassContext(context.opt_level, context.disabled, (*self.instruments, *watchers)):
-            own = Module.of(module)
+            own = Module._of(module)
             result = self.sequence(own)
         _check_parts(result)
-        return module if result is own else Module.model(result, with_parts(result.main.graph, result.by_name))
+        return module if result is own else Module._model(result, with_parts(result.main.graph, result.by_name))
 
 
 def _check_parts(module: Module) -> None:

@@ -27,27 +27,32 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 
-def lower(schedule: Schedule, args: Sequence[Tensor], target: str = "host", name: str = "main") -> LoopProgram:
+def lower(schedule: Schedule, args: Sequence[Tensor], target: str | Target = "host", name: str = "main") -> LoopProgram:
     """The loops of a schedule: a function for each nest, in the order in which a call runs them. See :class:`ingot.ir.LoopProgram`.
 
+    Args:
+        args: the placeholders that it reads, in the order in which the program takes them, as :func:`build` takes them.
+        target: as :func:`ingot.compile` takes it: an instruction that a stage is summed by must be of this machine.
+        name: of the program.
+
     Raises:
-        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read.
+        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, or the target lacks an instruction; INVALID_TARGET.
     """
-    return _program(schedule, schedule.lowered(chosen_target(target)), _arguments(schedule, args), name)
+    return _program(schedule, schedule._lowered(chosen_target(target)), _arguments(schedule, args), name)
 
 
 def _program(
     schedule: Schedule, lowered: Sequence[LoweredKernel], arguments: Sequence[Tensor], name: str
 ) -> LoopProgram:
     names = _Names()
-    values = tuple(names.of(schedule.program.values[a].name) for a in arguments)
+    values = tuple(names.of(schedule._program.values[a].name) for a in arguments)
     functions: dict[str, LoopFunction] = {}
     calls = []
     for own in lowered:
         buffers = tuple(names.of(t.name) for t in (*own.kernel.arguments, own.kernel.output))
         functions[buffers[-1]] = LoopFunction(replace(own.function, name=buffers[-1]))
         calls.append(LoopCall(buffers[-1], buffers))
-    results = tuple(map(names.of, schedule.program.outputs))
+    results = tuple(map(names.of, schedule._program.outputs))
     return LoopProgram(name, values, results, tuple(calls), functions)
 
 
@@ -68,16 +73,16 @@ class _Names:
 
 @overload
 def build(
-    schedule: Schedule, args: Sequence[Tensor], target: str = ..., name: str = ..., threads: int = ...
+    schedule: Schedule, args: Sequence[Tensor], target: str | Target = ..., name: str = ..., threads: int = ...
 ) -> CompiledFunction: ...
 @overload
 def build(
-    schedule: Mapping[str, tuple[Schedule, Sequence[Tensor]]], *, target: str = ..., threads: int = ...
+    schedule: Mapping[str, tuple[Schedule, Sequence[Tensor]]], *, target: str | Target = ..., threads: int = ...
 ) -> CompiledModule: ...
 def build(
     schedule: Schedule | Mapping[str, tuple[Schedule, Sequence[Tensor]]],
     args: Sequence[Tensor] = (),
-    target: str = "host",
+    target: str | Target = "host",
     name: str = "main",
     threads: int = 1,
 ) -> CompiledFunction | CompiledModule:
@@ -93,7 +98,7 @@ def build(
 
     Raises:
         IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, no argument shows what a symbol is, a name is no identifier,
-            or the schedule does not fit.
+            or the schedule does not fit; INVALID_TARGET.
     """
     if isinstance(schedule, Schedule):
         return _function(schedule, args, chosen_target(target), name, threads)
@@ -108,8 +113,8 @@ def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: 
             ErrorCode.INVALID_ARGUMENT, "the name of a function is no identifier", expected=expected, received=name
         )
     arguments = _arguments(schedule, args)
-    lowered = schedule.lowered(target)
-    staged = StagedFunction.of(schedule.program, lowered, arguments, name, target)
+    lowered = schedule._lowered(target)
+    staged = StagedFunction.of(schedule._program, lowered, arguments, name, target)
     loops = _program(schedule, lowered, arguments, name)
 
     def inspection(form: Form) -> str:
@@ -120,7 +125,7 @@ def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: 
 
 def _arguments(schedule: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
     given = tuple(a for a in args if is_placeholder(a))
-    read = {t for t in schedule.program.values if is_placeholder(t)}
+    read = {t for t in schedule._program.values if is_placeholder(t)}
     missing = sorted(t.name for t in read - set(given))
     if missing:
         raise IngotError(

@@ -79,6 +79,7 @@ def equal(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
 
 
 def not_equal(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    """Whether they differ; NaN differs from everything."""
     return is_not_equal(a, b)
 
 
@@ -108,6 +109,7 @@ def power(x: Expr | Scalar, exponent: Expr | Scalar) -> Expr:
 
 
 def exp(x: Expr) -> Expr:
+    """``e`` to the power of ``x``."""
     return scalar.exp(x)
 
 
@@ -117,6 +119,7 @@ def log(x: Expr) -> Expr:
 
 
 def sqrt(x: Expr) -> Expr:
+    """The square root; NaN of what is below 0."""
     return scalar.sqrt(x)
 
 
@@ -126,14 +129,17 @@ def rsqrt(x: Expr) -> Expr:
 
 
 def sin(x: Expr) -> Expr:
+    """The sine of ``x`` radians."""
     return Unary(UnaryOp.SIN, x)
 
 
 def cos(x: Expr) -> Expr:
+    """The cosine of ``x`` radians."""
     return Unary(UnaryOp.COS, x)
 
 
 def tanh(x: Expr) -> Expr:
+    """The hyperbolic tangent."""
     return scalar.tanh(x)
 
 
@@ -148,14 +154,17 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def absolute(x: Expr) -> Expr:
+    """``x`` without its sign."""
     return scalar.absolute(x)
 
 
 def floor(x: Expr) -> Expr:
+    """The largest whole number that is not above ``x``."""
     return scalar.floored(x)
 
 
 def ceil(x: Expr) -> Expr:
+    """The smallest whole number that is not below ``x``."""
     return scalar.ceiling(x)
 
 

@@ -10,7 +10,12 @@ from shared_ir.errors import ErrorCode, IngotError
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """A loop of a stage, as :meth:`Stage.split` returns it."""
+    """A loop of a stage, as :meth:`Stage.split` returns it.
+
+    Attributes:
+        stage: the name of the tensor.
+        name: of the loop, such as ``i.64``.
+    """
 
     stage: str
     name: str

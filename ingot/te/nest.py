@@ -29,6 +29,7 @@ class LoopNest(ABC):
     """Primitives of loops; each returns the stage, or the loops that it made."""
 
     name: str
+    """Of the tensor."""
 
     @property
     @abstractmethod

@@ -1,9 +1,10 @@
 """Every operator of the inventory on tensors: ``te.nn.softmax(x, axis=-1)``, ``te.nn.conv(x, w, strides=(2, 2))``.
 
-A function is called after its ONNX operator in small letters, words apart (``BatchNormalization``: ``batch_normalization``); it takes the
-inputs of the operator in order, None for those that are left out, and its attributes by name. Numbers, and tuples and arrays of at most
-1024 of them, are taken for tensors whose elements are known, such as the shape of ``reshape``. What comes back are tensors, one or
-as many as the operator has outputs, that can be read, scheduled and printed like others (:func:`ingot.te.text`).
+A function is called after its ONNX operator in small letters, words apart (``BatchNormalization``: ``batch_normalization``; ``And``:
+``and_``); it takes the inputs of the operator in order, None for those that are left out, and its attributes by name. Numbers, and
+tuples and arrays of at most 1024 of them, are taken for tensors whose elements are known, such as the shape of ``reshape``. What comes
+back are tensors, one or as many as the operator has outputs, that can be read, scheduled and printed like others
+(:func:`ingot.te.text`).
 
 https://onnx.ai/onnx/operators/ says what each of them computes.
 """
@@ -23,6 +24,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 Operand = Tensor | np.ndarray | int | float | bool | tuple[int, ...] | None
+"""What an operator takes for an input; None for one that is left out."""
 _MOST_ELEMENTS = 1024
 
 

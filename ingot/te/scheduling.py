@@ -29,7 +29,14 @@ from shared_ir.machine.target import Target
 
 
 class Schedule:
-    """The schedule of all that ``outputs`` are computed from; ``schedule[T]`` is the stage of the tensor ``T``."""
+    """The schedule of all that ``outputs`` are computed from; ``schedule[T]`` is the stage of the tensor ``T``.
+
+    Attributes:
+        outputs: the tensors that were asked for.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, there are no outputs, or one of them is given and not computed.
+    """
 
     def __init__(self, *outputs: Tensor) -> None:
         if not outputs:
@@ -39,7 +46,7 @@ class Schedule:
         given = [t.name for t in outputs if self._program.values[t].name not in self._program.stages]
         if given:
             raise misfit("a schedule of tensors that are given", "tensors that are computed", ", ".join(given))
-        self.outputs = outputs
+        self.outputs: tuple[Tensor, ...] = outputs
 
     def __getitem__(self, which: Tensor | Stage | str) -> Stage:
         """The stage of a tensor, or of this name.
@@ -53,11 +60,6 @@ class Schedule:
     def stages(self) -> tuple[Stage, ...]:
         """All of them, producers first."""
         return tuple(Stage(self, name) for name in self._program.stages)
-
-    @property
-    def program(self) -> StagedProgram:
-        """What was said so far."""
-        return self._program
 
     def cache_write(self, which: Tensor | Stage | str) -> Stage:
         """Compute a stage apart from the memory of its result, into which a copy puts it; returns the new stage, ``T.acc``.
@@ -133,10 +135,14 @@ class Schedule:
             IngotError: INVALID_ARGUMENT, there is no such row, the stage is not proven to be what it computes, or its loops are scheduled.
         """
         program, (data, weight) = tensorize(self._program, self._name(which), axis, instruction)
-        self.commit(program)
+        self._commit(program)
         return Stage(self, data), Stage(self, weight)
 
-    def commit(self, program: StagedProgram) -> None:
+    def __str__(self) -> str:
+        """The steps of every kernel."""
+        return "\n".join(f"{k.stage.name}:\n{to_text(k.schedule)}".rstrip() for k in self._program.kernels())
+
+    def _commit(self, program: StagedProgram) -> None:
         """Go on with ``program``, if every step of it fits.
 
         Raises:
@@ -145,7 +151,7 @@ class Schedule:
         self._lowerings.of(program, self._host)
         self._program = program
 
-    def lowered(self, target: Target) -> tuple[LoweredKernel, ...]:
+    def _lowered(self, target: Target) -> tuple[LoweredKernel, ...]:
         """The nests in the order in which they run; what did not change since it was last asked for is not lowered again.
 
         Raises:
@@ -156,13 +162,9 @@ class Schedule:
             check_instructions(kernel, target)
         return kernels
 
-    def __str__(self) -> str:
-        """The steps of every kernel."""
-        return "\n".join(f"{k.stage.name}:\n{to_text(k.schedule)}".rstrip() for k in self._program.kernels())
-
     def _rewrite(self, made: tuple[StagedProgram, str]) -> Stage:
         program, name = made
-        self.commit(program)
+        self._commit(program)
         return Stage(self, name)
 
     def _names(self, which: Sequence[Tensor | Stage | str] | Tensor | Stage | str) -> list[str]:
@@ -187,7 +189,12 @@ class Schedule:
 
 
 class Stage(LoopNest):
-    """A tensor that is computed, and its loops. Each primitive returns the stage, so that they can be said one after the other."""
+    """A tensor that is computed, and its loops. Each primitive returns the stage, so that they can be said one after the other.
+
+    Attributes:
+        schedule: that it is part of.
+        name: of the tensor.
+    """
 
     def __init__(self, schedule: Schedule, name: str) -> None:
         self.schedule = schedule
@@ -248,7 +255,7 @@ class Stage(LoopNest):
 
     def _place(self, place: Place) -> Self:
         stage = self._stage
-        if stage.name in self.schedule.program.outputs and not isinstance(place, AtRoot):
+        if stage.name in self.schedule._program.outputs and not isinstance(place, AtRoot):
             refuse(f"{self.name} is a result, which has memory of its own", "a stage that is no result", self.name)
         if stage.tasks and not isinstance(place, AtRoot):
             refuse(f"the loops of {self.name} are tasks", "a stage without parallel loops", ", ".join(stage.tasks))
@@ -256,10 +263,10 @@ class Stage(LoopNest):
 
     @property
     def _program(self) -> StagedProgram:
-        return self.schedule.program
+        return self.schedule._program
 
     def _restore(self, program: StagedProgram) -> None:
-        self.schedule.commit(program)
+        self.schedule._commit(program)
 
 
 def schedule(*outputs: Tensor) -> Schedule:
@@ -271,7 +278,7 @@ def schedule(*outputs: Tensor) -> Schedule:
     return Schedule(*outputs)
 
 
-def default_schedule(*outputs: Tensor, target: str = "host") -> Schedule:
+def default_schedule(*outputs: Tensor, target: str | Target = "host") -> Schedule:
     """The schedule that the compiler's rules choose for a machine, to be printed, and to be gone on with.
 
     It is what a model gets, but for what only a model has: constants that are laid out at compile time, and algorithms that compute
@@ -282,5 +289,5 @@ def default_schedule(*outputs: Tensor, target: str = "host") -> Schedule:
         IngotError: INVALID_ARGUMENT, one of the outputs is given and not computed; INVALID_TARGET.
     """
     found = Schedule(*outputs)
-    found.commit(chosen_program(found.program, chosen_target(target)))
+    found._commit(chosen_program(found._program, chosen_target(target)))
     return found

@@ -28,6 +28,7 @@ __all__ = ("Tensor", "compute", "is_placeholder", "max", "min", "placeholder", "
 Body = Callable[..., Expr]
 """An element, given its axes."""
 Shape = Dim | Sequence[Dim]
+"""An extent for each axis; one alone is that of a vector."""
 
 
 def placeholder(shape: Shape, dtype: str | DType = DType.FLOAT32, name: str = "x") -> Tensor:

@@ -8,13 +8,17 @@ from shared_ir.errors import ErrorCode, IngotError
 
 
 class Stop:
-    """Of one run, or of several that end together. Native code reads it between kernels and at each round of a loop."""
+    """Of one run, or of several that end together. Native code reads it between kernels and at each round of a loop.
+
+    Attributes:
+        address: where the flag lies, for native code.
+    """
 
     __slots__ = ("_flag", "address")
 
     def __init__(self) -> None:
         self._flag = ctypes.c_int32()
-        self.address = ctypes.addressof(self._flag)
+        self.address: int = ctypes.addressof(self._flag)
 
     def set(self) -> None:
         """The run ends soon, with CANCELLED."""
@@ -22,6 +26,7 @@ class Stop:
 
     @property
     def is_set(self) -> bool:
+        """Whether somebody has ended the run."""
         return self._flag.value != 0
 
     def check(self) -> None:

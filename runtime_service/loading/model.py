@@ -29,6 +29,10 @@ class Model:
 
     Concurrent calls of :meth:`run` each get an executor of their own (threads and arena; code and weights are shared),
     made when first needed, up to ``instances``; further calls wait.
+
+    Attributes:
+        name: of the model.
+        weights_bytes: of memory that the weights are in.
     """
 
     def __init__(
@@ -43,7 +47,6 @@ class Model:
         resources: Resources = UNBOUNDED,
         weights_bytes: int = 0,
     ) -> None:
-        """``weights_bytes``: of memory that the weights are in."""
         self.name = name
         self.weights_bytes = weights_bytes
         self._resources = resources
@@ -68,10 +71,12 @@ class Model:
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
+        """Name, element type and shape of each input, in order."""
         return self._signature.inputs
 
     @property
     def outputs(self) -> tuple[TensorSpec, ...]:
+        """The same of the outputs."""
         return self._signature.outputs
 
     @property

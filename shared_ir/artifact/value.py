@@ -82,6 +82,8 @@ class CompiledArtifact:
     """A compiled model.
 
     Attributes:
+        manifest: what it is and what may run it.
+        plan: its inputs and outputs, kernels and steps.
         library: the bytes of ``model.so``.
         weights: prepacked weights, or the file that holds them; 64-byte aligned inside, never parsed.
         report: stages and times, schedules, verification; JSON values.
@@ -97,6 +99,7 @@ class CompiledArtifact:
 
     @property
     def plan_digest(self) -> str:
+        """Hexadecimal digest of the plan."""
         return plan_digest(self.plan)
 
 

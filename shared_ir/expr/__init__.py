@@ -26,7 +26,6 @@ from shared_ir.expr.nodes import (
     cast,
     ceil_div,
     equal,
-    landings,
     lift,
     logical_and,
     logical_or,
@@ -38,7 +37,7 @@ from shared_ir.expr.nodes import (
     to_text,
 )
 from shared_ir.expr.operations import COMPARISONS, INFIX, BinaryOp, UnaryOp
-from shared_ir.expr.traversal import substitute, transform, variables, walk
+from shared_ir.expr.traversal import landings, substitute, transform, variables, walk
 
 __all__ = (
     "COMPARISONS",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any
@@ -21,6 +20,7 @@ class Expr(metaclass=Interned):
 
     @property
     def dtype(self) -> DType:
+        """The element type; of a vector, that of its lanes."""
         raise TypeError(f"{type(self).__name__} has no dtype")
 
     @DerivedAttribute
@@ -147,6 +147,8 @@ class _InternedConst(Interned):
 
 @dataclass(frozen=True, eq=False)
 class Const(Expr, metaclass=_InternedConst):
+    """A number of the element type ``type``."""
+
     value: Scalar
     type: DType = DType.INT64
 
@@ -157,6 +159,8 @@ class Const(Expr, metaclass=_InternedConst):
 
 @dataclass(frozen=True, eq=False)
 class Var(Expr):
+    """What is called ``name``: a loop, a symbol of an extent, or what a ``Let`` defines."""
+
     name: str
     type: DType = DType.INT64
 
@@ -171,6 +175,8 @@ class Var(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Unary(Expr):
+    """``op(x)``, of the element type of ``x``; bool of what asks a question."""
+
     op: UnaryOp
     x: Expr
 
@@ -187,6 +193,8 @@ class Unary(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Binary(Expr):
+    """``op(lhs, rhs)`` of two operands of one element type, which is that of the result; bool of comparisons."""
+
     op: BinaryOp
     lhs: Expr
     rhs: Expr
@@ -258,7 +266,7 @@ class Select(Expr):
 
 
 RECURSIVE_LEVELS = 64
-"""Levels that may be walked by recursion; below them lie landings (:func:`landings`)."""
+"""Levels that may be walked by recursion; below them lie landings (:func:`shared_ir.expr.landings`)."""
 
 MOST_PRINTED_NODES = 1024
 _MOST_PIECES = 1 << 15
@@ -382,25 +390,6 @@ def logical_or(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
 def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
     """``ceil(a / b)`` for positive ``b``."""
     return lift(a) if b == 1 else (lift(a) + (lift(b) - 1)) // lift(b)
-
-
-def landings(root: Expr, known: Container[Expr] = ()) -> list[Expr]:
-    """Expressions in ``root`` such that no recursion that remembers what it has seen goes deep, when it visits them in turn
-    and ``root`` last. What ``known`` has is not entered. Empty where ``root`` is not deep."""
-    if root.depth <= RECURSIVE_LEVELS:
-        return []
-    found: list[Expr] = []
-    stack, seen = [root], {root}
-    while stack:
-        node = stack.pop()
-        if node.depth % RECURSIVE_LEVELS == 0:
-            found.append(node)
-        for kid in node.children():
-            if kid not in seen and kid.depth >= RECURSIVE_LEVELS and kid not in known:
-                seen.add(kid)
-                stack.append(kid)
-    found.sort(key=lambda node: node.depth)
-    return found
 
 
 def _compute_below(root: Expr, fact: str) -> None:

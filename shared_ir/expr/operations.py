@@ -11,6 +11,8 @@ from shared_ir.dtype import DType
 
 
 class UnaryOp(enum.StrEnum):
+    """Operators of one operand, each called as C and numpy call it."""
+
     __hash__ = str.__hash__
 
     NEG = "neg"
@@ -47,6 +49,8 @@ class UnaryOp(enum.StrEnum):
 
 
 class BinaryOp(enum.StrEnum):
+    """Operators of two operands of one element type."""
+
     __hash__ = str.__hash__
 
     ADD = "add"
@@ -59,9 +63,7 @@ class BinaryOp(enum.StrEnum):
     TRUNC_MOD = "trunc_mod"  # C fmod on floats
     MIN = "min"  # NaN in either operand gives NaN
     MAX = "max"
-    MAX_NUMBER = (
-        "max_number"  # where rhs is NaN, lhs; where lhs is NaN, either of the two: one instruction on every machine
-    )
+    MAX_NUMBER = "max_number"  # the larger; where rhs is NaN lhs, where lhs is NaN either: one instruction everywhere
     POW = "pow"
     ATAN2 = "atan2"
     DOT4 = "dot4"  # words of four bytes: unsigned ones of lhs times signed ones of rhs, added up in int32

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 
-from shared_ir.expr.nodes import Expr, Var, landings
+from shared_ir.expr.nodes import RECURSIVE_LEVELS, Expr, Var
 
 
 def walk(root: Expr) -> Iterator[Expr]:
@@ -72,3 +72,22 @@ def _substituted(root: Expr, values: Mapping[Var, Expr], memo: dict[Expr, Expr])
 def variables(root: Expr) -> frozenset[Var]:
     """The variables that occur in ``root``."""
     return root.variables
+
+
+def landings(root: Expr, known: Container[Expr] = ()) -> list[Expr]:
+    """Expressions in ``root`` such that no recursion that remembers what it has seen goes deep, when it visits them in turn
+    and ``root`` last. What ``known`` has is not entered. Empty where ``root`` is not deep."""
+    if root.depth <= RECURSIVE_LEVELS:
+        return []
+    found: list[Expr] = []
+    stack, seen = [root], {root}
+    while stack:
+        node = stack.pop()
+        if node.depth % RECURSIVE_LEVELS == 0:
+            found.append(node)
+        for kid in node.children():
+            if kid not in seen and kid.depth >= RECURSIVE_LEVELS and kid not in known:
+                seen.add(kid)
+                stack.append(kid)
+    found.sort(key=lambda node: node.depth)
+    return found

@@ -44,10 +44,12 @@ class Value:
 
     @property
     def dtype(self) -> DType:
+        """The element type."""
         return self.type.dtype
 
     @property
     def shape(self) -> tuple[Dim, ...]:
+        """An extent for each axis."""
         return self.type.shape
 
     def __str__(self) -> str:
@@ -91,6 +93,7 @@ else the run ends with ``message``. It has neither operands nor results, and sta
 """
 
 Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"
+"""What a node may have by name; graphs are the bodies of control flow."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +121,7 @@ class Node:
 
     @property
     def subgraphs(self) -> tuple[Graph, ...]:
+        """The graphs among its attributes."""
         return tuple(a for a in self.attributes.values() if isinstance(a, Graph))
 
     def __str__(self) -> str:

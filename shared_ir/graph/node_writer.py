@@ -60,9 +60,11 @@ class NodeWriter(ABC):
         return x if x.dtype is dtype else self.node("Cast", x, to=dtype)
 
     def reshape(self, x: Value, shape: Sequence[Dim], *, title: str = "", output: str = "") -> Value:
+        """The elements of ``x``, in their order, as a tensor of ``shape``."""
         return self.node("Reshape", x, self.dims(shape), allowzero=1, title=title, output=output or f"{x.name}_view")
 
     def transpose(self, x: Value, perm: Sequence[int], *, title: str = "", output: str = "") -> Value:
+        """``x`` with axis ``perm[i]`` in place ``i``."""
         return self.node("Transpose", x, perm=tuple(perm), title=title, output=output or f"{x.name}_t")
 
     def slice(self, x: Value, axis: int, start: Dim, stop: Dim, *, title: str = "") -> Value:

@@ -52,9 +52,14 @@ class Storage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output of the model. Of a sequence or optional ``dtype`` is that of its tensors, and ``shape`` is empty.
+    """An input or output of the model.
 
-    ``default`` is the number in Plan.buffers of the weight that an input has where the caller gives none, else -1.
+    Attributes:
+        name: as users call it.
+        dtype: of its elements; of a sequence or optional, of those of its tensors.
+        shape: an extent for each axis, a number or an expression over symbols; empty of a sequence or optional.
+        kind: a tensor, a sequence, an optional.
+        default: the number in Plan.buffers of the weight that an input has where the caller gives none, else -1.
     """
 
     name: str
@@ -260,10 +265,25 @@ def launches(steps: Iterable[Step]) -> tuple[Launch, ...]:
 class Plan:
     """A compiled model, but for its code and weights.
 
-    ``output_slots[i]`` is the slot of output i where only the run knows its extents, else -1; the tuple is empty when all
-    extents follow from the inputs. ``run_symbols`` are the symbols that the run defines, ``slots`` the number of slots,
-    ``strings`` the strings that the model holds. ``batch`` is the symbol of the first axis of every input and output along which
-    the compiler has proven that rows do not see each other, empty without a proof.
+    Attributes:
+        name: of the model.
+        inputs: in order.
+        outputs: in order.
+        symbols: where each symbol is read off the inputs.
+        constraints: what must hold of the extents of inputs.
+        buffers: memory by number, of the arena, the weights, the inputs and the outputs.
+        kernels: by number.
+        steps: what a run does, in order.
+        arena_size: bytes that a run needs for what lies between the kernels.
+        weights_size: bytes.
+        metadata: what the model came with.
+        run_symbols: the symbols that the run defines.
+        output_slots: for each output its slot where only the run knows its extents, else -1; empty when all extents follow from the
+            inputs.
+        slots: how many there are.
+        strings: those that the model holds.
+        batch: the symbol of the first axis of every input and output along which the compiler has proven that rows do not see each
+            other, empty without a proof.
     """
 
     name: str

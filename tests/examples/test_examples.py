@@ -14,6 +14,7 @@ ALONE = sorted(path for path in EXAMPLES.glob("*.py") if path.name != "serve_wit
 """All but the one that talks to servers (``tests/packaging/test_other_extras.py``)."""
 ALLOWED = {"ingot", "numpy", "onnx"}
 SAID = {
+    "cross_compile": ("riscv64/rvv       riscv64-linux-gnu", "-- run here, and right", "vfadd.vv"),
     "own_pass": ("%pow: float32[n, 64] = Mul(%sub, %sub)", "-- compiled with it, and right"),
     "own_operator": ("is not part of ONNX", "k0_matmul_com_example_scaledtanh_add", "largest difference to numpy"),
     "partition": ('ingot.Invoke(%x) {function="plain_c_0", codegen="plain_c"}', "k0_plain_c_0: by plain_c", "by Ingot"),
@@ -22,7 +23,7 @@ SAID = {
 
 
 def test_there_are_examples() -> None:
-    assert {path.stem for path in ALONE} >= {"matmul", "softmax", "stencil", "vector_add"}
+    assert {path.stem for path in ALONE} >= {"cross_compile", "matmul", "own_pass", "softmax", "stencil", "vector_add"}
 
 
 @pytest.mark.parametrize("path", ALONE, ids=lambda path: path.stem)

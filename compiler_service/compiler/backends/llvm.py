@@ -22,6 +22,7 @@ from shared_ir.machine.target import Target
 from shared_ir.plan.program import Plan
 
 LLVM_IR = "ll"
+"""The language of a :class:`SourceCode` in LLVM's own assembly."""
 
 
 @dataclass(frozen=True)

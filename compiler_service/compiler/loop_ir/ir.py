@@ -52,9 +52,11 @@ class BufferScope(enum.StrEnum):
 
 
 class ForKind(enum.StrEnum):
-    SERIAL = "serial"
-    UNROLLED = "unrolled"
-    VECTORIZED = "vectorized"
+    """How the turns of a loop are run; of the last two the extent is a number."""
+
+    SERIAL = "serial"  # one after the other
+    UNROLLED = "unrolled"  # as straight code
+    VECTORIZED = "vectorized"  # at once, each in a lane
 
 
 @dataclass(frozen=True, eq=False)
@@ -77,6 +79,8 @@ class Buffer:
 
 @dataclass(frozen=True, eq=False)
 class BufferLoad(Expr):
+    """The element at ``indices``, one for each axis of ``buffer``; lanes that ``mask`` leaves out are not read, and 0."""
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     mask: Expr | None = None
@@ -115,6 +119,8 @@ class Ramp(Expr):
 
 @dataclass(frozen=True, eq=False)
 class Broadcast(Expr):
+    """A vector of ``lanes`` times the scalar ``x``."""
+
     x: Expr
     lanes: int
 
@@ -131,6 +137,8 @@ class Broadcast(Expr):
 
 @dataclass(frozen=True, eq=False)
 class VectorReduce(Expr):
+    """The lanes of the vector ``x`` reduced by ``op`` to a scalar, in any order."""
+
     op: ReduceOp
     x: Expr
 
@@ -167,6 +175,8 @@ class Shuffle(Expr):
 
 @dataclass(frozen=True, eq=False)
 class VectorVar(Var):
+    """A variable whose ``Let`` has a vector of ``lanes`` for its value."""
+
     lanes: int = 1
 
 
@@ -195,11 +205,15 @@ class Statement:
 
 @dataclass(frozen=True, eq=False)
 class Block(Statement):
+    """One statement after the other."""
+
     statements: tuple[Statement, ...]
 
 
 @dataclass(frozen=True, eq=False)
 class For(Statement):
+    """``body`` for every ``var`` from 0 to below ``extent``, both int64."""
+
     var: Var
     extent: Expr
     kind: ForKind
@@ -208,6 +222,8 @@ class For(Statement):
 
 @dataclass(frozen=True, eq=False)
 class If(Statement):
+    """``then`` where the bool ``cond`` holds, else ``otherwise``, if there is one."""
+
     cond: Expr
     then: Statement
     otherwise: Statement | None = None
@@ -215,6 +231,8 @@ class If(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Let(Statement):
+    """``body``, in which ``var`` is ``value``, computed once."""
+
     var: Var
     value: Expr
     body: Statement
@@ -222,12 +240,16 @@ class Let(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Allocate(Statement):
+    """``body``, which has the memory of ``buffer``; nothing is stored there at first."""
+
     buffer: Buffer
     body: Statement
 
 
 @dataclass(frozen=True, eq=False)
 class Store(Statement):
+    """Puts ``value`` at ``indices`` of ``buffer``, one for each axis; lanes that ``mask`` leaves out stay as they are."""
+
     buffer: Buffer
     indices: tuple[Expr, ...]
     value: Expr

@@ -50,6 +50,7 @@ class LoopPass:
     forbids: frozenset[LoopFact] = NO_FACTS
 
     def given(self) -> frozenset[LoopFact]:
+        """Facts that hold behind it."""
         return self.gives
 
 

@@ -13,6 +13,7 @@ from shared_ir.expr.dim import Dim, as_dim, product
 from shared_ir.expr.simplify import simplify
 
 Strides = tuple[Dim, ...]
+"""Elements from one index of an axis to the next, for each axis."""
 
 
 def row_major(shape: Sequence[Dim]) -> Strides:

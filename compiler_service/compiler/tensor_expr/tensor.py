@@ -29,11 +29,13 @@ from shared_ir.expr.dim import Dim, as_dim
 
 
 class ReduceOp(enum.StrEnum):
+    """What the terms of a reduction are put together by."""
+
     SUM = "sum"
     PROD = "prod"
     MIN = "min"
     MAX = "max"
-    MAX_NUMBER = "max_number"
+    MAX_NUMBER = "max_number"  # as the operator of this name: what is no number is left out
     AND = "and"
     OR = "or"
 
@@ -75,24 +77,39 @@ class Reduction:
 
 @dataclass(frozen=True, slots=True)
 class Compute:
+    """The tensor is computed: ``body`` for every index of ``axes``, or its reduction.
+
+    Attributes:
+        axes: those of the tensor.
+        body: an element, or a term of one, over the variables of the axes.
+        reduction: how terms are put together, if they are.
+    """
+
     axes: tuple[Axis, ...]
     body: Expr
     reduction: Reduction | None = None
 
     @property
     def all_axes(self) -> tuple[Axis, ...]:
+        """Those of the tensor, and then those that it is reduced over."""
         return self.axes + (self.reduction.axes if self.reduction else ())
 
 
 @dataclass(frozen=True, eq=False)
 class Tensor:
-    """A tensor of a kernel; compared by identity.
+    """A tensor of a kernel; compared by identity. ``T[i, j]`` is one of its elements in an expression.
 
-    ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array
-    of Python numbers and :class:`Expr` over dim symbols, shaped like the (then static) tensor. ``assumes`` are pairs of
-    dims that must be equal for the definition to hold and that its indices do not show (see :mod:`assumptions`).
-    ``partial`` definitions may read the first elements of a longer axis. ``strides`` say where the elements of an argument or
-    of the output lie (see :mod:`strides`): without gaps, if they are None.
+    Attributes:
+        name: what schedules and texts call it.
+        shape: an extent for each axis.
+        dtype: of its elements.
+        op: whether it is given or computed, and how.
+        value: the elements where they are known at compile time (a constant, or shape arithmetic): an object array of Python
+            numbers and :class:`Expr` over dim symbols, shaped like the (then static) tensor.
+        assumes: pairs of dims that must be equal for the definition to hold and that its indices do not show
+            (see :mod:`assumptions`).
+        partial: whether the definition may read the first elements of a longer axis.
+        strides: where the elements of an argument or of the output lie (see :mod:`strides`): without gaps, if None.
     """
 
     name: str
@@ -106,9 +123,15 @@ class Tensor:
 
     @property
     def rank(self) -> int:
+        """The number of axes."""
         return len(self.shape)
 
     def __getitem__(self, indices: Expr | Scalar | tuple[Expr | Scalar, ...]) -> Load:
+        """The element at ``indices``, one for each axis, as an expression.
+
+        Raises:
+            TypeError: there are more or fewer indices than axes.
+        """
         if not isinstance(indices, tuple):
             indices = (indices,)
         if len(indices) != self.rank:

@@ -41,7 +41,7 @@ def parsed_again(module: ir.Module) -> ir.Module:
 @settings(suppress_health_check=[HealthCheck.too_slow], max_examples=50)
 @given(modules())
 def test_parse_inverts_print(drawn_model: Model) -> None:
-    module = ir.Module.of(drawn_model).with_(INCREMENT, double())
+    module = ir.Module._of(drawn_model).with_(INCREMENT, double())
     found = parsed_again(module)
     assert same_graph(found.main.graph, module.main.graph)
     assert (found.interface.input_names, found.interface.metadata) == (drawn_model.input_names, drawn_model.metadata)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import keyword
 from array import array
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,6 +84,13 @@ def test_operators() -> None:
     assert "softmax" in dir(te.nn)
     with pytest.raises(AttributeError, match="softmix"):
         te.nn.softmix  # noqa: B018
+
+
+def test_operators_have_names_that_can_be_written() -> None:
+    assert [name for name in dir(te.nn) if not name.isidentifier() or keyword.iskeyword(name)] == []
+    a, b = (te.placeholder((4,), "bool", name) for name in "ab")
+    assert te.nn.and_(a, te.nn.not_(b)).dtype == "bool"
+    assert te.nn.is_nan(te.placeholder((4,))).dtype == "bool"
 
 
 def test_a_symbol_follows_from_the_extents_that_show_it() -> None:
@@ -197,3 +205,23 @@ def test_from_any_number_of_threads() -> None:
             pool.map(lambda size: add(np.full(size, 1, np.float32), np.full(size, size, np.float32)), range(64))
         )
     assert [x.size and x[0] for x in found] == [0, *range(2, 65)]
+
+
+def test_a_target_is_taken_as_its_text_is() -> None:
+    target = ingot.Target.parse("host -cores=1")
+    s = te.default_schedule(C, target=target)
+    assert str(te.lower(s, [A, B], target)) == str(te.lower(s, [A, B], str(target)))
+    ones = np.ones(5, np.float32)
+    for given in (target, str(target)):
+        np.testing.assert_array_equal(te.build(s, [A, B], given)(ones, ones), ones + ones)
+
+
+def test_one_version_for_several_machines_gives_each_its_own(tmp_path: Path) -> None:
+    s = te.schedule(C)
+    artifacts = [te.build(s, [A, B], target, "add").artifact for target in ("riscv64/rvv", "aarch64/generic", "host")]
+    ingot.save_artifacts(artifacts, tmp_path / "add", "1.0", home=tmp_path)
+    ones = np.ones(5, np.float32)
+    found = ingot.load(tmp_path / "add", home=tmp_path).run({"A": ones, "B": ones})
+    np.testing.assert_array_equal(found["C"], ones + ones)
+    with pytest.raises(IngotError, match="at least one artifact"):
+        ingot.save_artifacts([], tmp_path / "none", home=tmp_path)

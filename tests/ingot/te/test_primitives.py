@@ -76,7 +76,7 @@ def test_a_stage_inside_of_another_keeps_what_is_read() -> None:
     s[DOUBLED].compute_inline()
     assert list(te.lower(s, [X]).functions) == ["out"]
     s[DOUBLED].compute_root()
-    assert [kernel.stage.name for kernel in s.program.kernels()] == ["doubled", "out"]
+    assert [kernel.stage.name for kernel in s._program.kernels()] == ["doubled", "out"]
 
 
 def test_copies_of_what_is_read_and_written() -> None:

@@ -44,6 +44,7 @@ class FunctionType:
 
     @classmethod
     def of(cls, graph: Graph) -> FunctionType:
+        """That of a graph."""
         return cls(graph.name, tuple(v.type for v in graph.inputs), tuple(v.type for v in graph.outputs))
 
     def bound(self, operands: Sequence[Value | None]) -> dict[str, Dim]:

@@ -33,11 +33,20 @@ class Match:
 
     @property
     def result(self) -> Value:
+        """What its last node gives."""
         return self.nodes[-1].results[0]
 
     def node(self, op: str) -> Node:
-        """The first of ``nodes`` whose operator is ``op``."""
-        return next(n for n in self.nodes if n.op == op)
+        """The first of ``nodes`` whose operator is ``op``.
+
+        Raises:
+            IngotError: NOT_FOUND.
+        """
+        for node in self.nodes:
+            if node.op == op:
+                return node
+        message = f"the pattern covers no {op}"
+        raise IngotError(ErrorCode.NOT_FOUND, message, expected=", ".join(n.op for n in self.nodes), received=op)
 
 
 def _always(match: Match) -> bool:
@@ -111,6 +120,7 @@ class PartSite:
         return read
 
     def is_free(self, node: Node) -> bool:
+        """Whether a part may take it: it has one result, and belongs to none."""
         return len(node.results) == 1 and node.results[0] not in self.taken
 
 

@@ -17,6 +17,7 @@ from shared_ir.graph.node_writer import NodeWriter
 from shared_ir.types import TensorType
 
 Array = np.ndarray
+"""An array of numpy, of any element type."""
 
 
 @dataclass
@@ -39,6 +40,7 @@ class Builder(NodeWriter):
 
     @classmethod
     def of(cls, graph: Graph) -> Builder:
+        """One for nodes at the end of ``graph``."""
         return cls(fresh_names(graph), dict(graph.constants))
 
     def constant(self, array: Array, name: str = "constant") -> Value:

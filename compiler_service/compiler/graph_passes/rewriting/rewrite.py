@@ -25,6 +25,7 @@ MOST_SWEEPS = 50
 MOST_REWRITES_OF_ONE_NODE = 200
 
 Replacement = Value | tuple[Value | None, ...] | None
+"""What a rule answers: what takes the place of the outputs of a node, or None where it does not fit."""
 
 
 @dataclass

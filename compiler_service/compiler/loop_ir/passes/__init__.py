@@ -56,6 +56,7 @@ LOOP_PASSES: tuple[LoopPass, ...] = (
     LoopPass("start", start, needs=FLAT_CODE | {LoopFact.SIMPLIFIED}, forbids=frozenset({LoopFact.CHECKPOINTED})),
     LoopPass("checkpoints", with_checkpoints, needs=FLAT_CODE, gives=frozenset({LoopFact.CHECKPOINTED})),
 )
+"""In the order in which they run, for code of flat vectors."""
 
 
 def run(function: Function, listener: LoopListener | None = None, *, verifies: bool = False) -> Function:

@@ -47,6 +47,7 @@ class Instruction:
         return f"{self.name}: total[lane] += {terms}"
 
     def is_of(self, target: Target) -> bool:
+        """Whether machines of this kind have it."""
         return target.architecture == self.architecture and target.dot4 is self.left
 
 
@@ -59,6 +60,7 @@ INSTRUCTIONS: Mapping[str, Instruction] = MappingProxyType(
         )
     }
 )
+"""The rows of ``Schedule.tensorize``, by the names of the instructions."""
 
 
 def tensorize(program: StagedProgram, name: str, axis: str, instruction: str) -> tuple[StagedProgram, tuple[str, str]]:
