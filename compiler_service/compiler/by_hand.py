@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields
 from functools import partial
 from typing import Literal, Self
 
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.describing import describe
 from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.loop_ir.positions.proof import UnprovenPositionError
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import CodeSettings, build_kernel, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
@@ -20,6 +22,7 @@ from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.artifact.value import CompiledArtifact
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 
@@ -52,14 +55,16 @@ class StagedFunction:
         """Its code, made in this process.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, the schedule does not fit; COMPILER_FAULT.
+            IngotError: INVALID_ARGUMENT, the schedule does not fit, or a position from data is not proven to be inside;
+                COMPILER_FAULT.
         """
         options, log = options or CompileOptions(), Log.from_environment(silent)
         name, target, backend = self.name, self.target, backend_of(self.target)
         backend.require(target)
         ways = [(each.kernel, (_by_hand(each),)) for each in self.kernels]
         settings = CodeSettings(name, target, options, workers=0)
-        code = generate([self.variant], range(len(ways)), ways, settings, log)
+        with _positions_of_the_author():
+            code = generate([self.variant], range(len(ways)), ways, settings, log)
         with log.stage("link"):
             library = backend.link(code.objects, target)
         definitions = "\n".join(f"{each.kernel.key}\n{each.schedule}" for each in self.kernels)
@@ -71,10 +76,22 @@ class StagedFunction:
         """The kernels as LLVM IR (what else the code generator of the target writes) or as assembly, one after the other."""
         log, backend, found = Log.from_environment(silent), backend_of(self.target), []
         for each in self.kernels:
-            built = build_kernel(each.kernel, self.target, (_by_hand(each),), backend.loop_pipeline, log)
+            with _positions_of_the_author():
+                built = build_kernel(each.kernel, self.target, (_by_hand(each),), backend.loop_pipeline, log)
             source = backend.kernel(built.function, self.target, each.kernel.name)
             found.append(source.text if form == "llvm" else backend.assembly(source, self.target))
         return "\n".join(found)
+
+
+@contextmanager
+def _positions_of_the_author() -> Iterator[None]:
+    """Who writes a computation by hand says where it reads."""
+    try:
+        yield
+    except UnprovenPositionError as error:
+        told = {f.name: getattr(error, f.name) for f in fields(error)}
+        remedy = "Say what is read elsewhere: te.select(te.all_of(p >= 0, p < n), A[p], 0.0)."
+        raise IngotError(**told | {"code": ErrorCode.INVALID_ARGUMENT, "remedy": remedy}) from error
 
 
 def _by_hand(staged: StagedKernel) -> Callable[[], ChosenSchedule | None]:

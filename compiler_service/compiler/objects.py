@@ -5,7 +5,7 @@ from __future__ import annotations
 from concurrent.futures import Future
 
 from compiler_service.compiler.backends.face import Backend, ObjectMaker
-from compiler_service.compiler.external.table import external_of
+from compiler_service.compiler.external.objects import part_object
 from compiler_service.compiler.program.kernels import BuiltKernel, ExternalKernel
 from compiler_service.compiler.progress import Log
 from compiler_service.compiler.showing import show_code, show_loops
@@ -22,7 +22,7 @@ def submit_kernel(item: BuiltKernel, target: Target, backend: Backend, maker: Ob
     if isinstance(kernel, ExternalKernel):
         done: Future[bytes] = Future()
         with log.part("external"):
-            done.set_result(external_of(kernel.definition.codegen).part(kernel.part(), target, kernel.name))
+            done.set_result(part_object(kernel.definition.codegen, kernel.part(), target, kernel.name))
         return done
     show_loops(log, item, target)
     with log.part("emit"):

@@ -12,6 +12,7 @@ from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from ingot.ir.functions import GraphFunction
 from ingot.ir.module import Module
 from ingot.ir.passing import FunctionPass, ModulePass, function_pass, module_pass
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import INVOKE_OP, Graph, Node
 
 
@@ -23,9 +24,18 @@ def AnnotateTarget(codegen: str, patterns: Sequence[NodePattern] | None = None) 
         patterns: in place of its own.
 
     Raises:
-        IngotError: NOT_FOUND, there is no such code generator.
+        IngotError: NOT_FOUND, there is no such code generator; INVALID_ARGUMENT, what it takes is not said by patterns.
     """
     taken = tuple(external_of(codegen).patterns if patterns is None else patterns)
+    for each in taken:
+        if not isinstance(each, NodePattern):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"what the code generator {codegen!r} takes is said by patterns",
+                field="patterns",
+                expected="a list of ingot.codegen.NodePattern",
+                received=repr(each)[:200],
+            )
 
     @function_pass("annotate-target", gives=["annotated"], forbids=["grouped"])
     def annotate_target(graph: Graph) -> Graph:

@@ -97,13 +97,23 @@ def build(
         threads: that share the tasks of parallel loops.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, no argument shows what a symbol is, a name is no identifier,
-            or the schedule does not fit; INVALID_TARGET.
+        IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read or name one twice, no argument shows what a symbol is, a name
+            is no identifier, the schedule does not fit, or reads at a position from data that is not proven to be inside;
+            INVALID_TARGET.
     """
     if isinstance(schedule, Schedule):
         return _function(schedule, args, chosen_target(target), name, threads)
-    machine = chosen_target(target)
-    return CompiledModule({key: _function(s, own, machine, key, threads) for key, (s, own) in schedule.items()})
+    machine, named = chosen_target(target), schedule if isinstance(schedule, Mapping) else {"": schedule}
+    for own in named.values():
+        if not isinstance(own, tuple) or len(own) != 2 or not isinstance(own[0], Schedule):
+            raise _misuse(
+                "what is built is no schedule", "te.schedule(T), args; or {name: (te.schedule(T), args)}", own
+            )
+    return CompiledModule({key: _function(s, own, machine, key, threads) for key, (s, own) in named.items()})
+
+
+def _misuse(message: str, expected: str, received: object) -> IngotError:
+    return IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=expected, received=repr(received)[:80])
 
 
 def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, threads: int) -> CompiledFunction:
@@ -124,7 +134,11 @@ def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: 
 
 
 def _arguments(schedule: Schedule, args: Sequence[Tensor]) -> tuple[Tensor, ...]:
+    if isinstance(args, Tensor) or not all(isinstance(a, Tensor) for a in args):
+        raise _misuse("the arguments are no list of tensors", "[A, B], as te.placeholder made them", args)
     given = tuple(a for a in args if is_placeholder(a))
+    if len(set(given)) < len(given):
+        raise _misuse("a tensor is named twice among the arguments", "each once", [a.name for a in given])
     read = {t for t in schedule._program.values if is_placeholder(t)}
     missing = sorted(t.name for t in read - set(given))
     if missing:

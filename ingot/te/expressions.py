@@ -30,12 +30,12 @@ def var(name: str) -> Var:
     Raises:
         IngotError: INVALID_ARGUMENT, ``name`` is no identifier.
     """
-    if not name.isidentifier():
+    if not isinstance(name, str) or not name.isidentifier():
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "the name of a symbol is no identifier",
             expected="a name such as 'n'",
-            received=name,
+            received=str(name),
         )
     return symbol(name)
 
@@ -69,8 +69,12 @@ def cast(x: Expr, dtype: str | DType) -> Expr:
 
 
 def select(condition: Expr, then: Expr | Scalar, otherwise: Expr | Scalar) -> Expr:
-    """``then`` where ``condition`` holds, else ``otherwise``; what is not chosen is not read from memory."""
-    return choose(condition, then, otherwise)
+    """``then`` where ``condition`` holds, else ``otherwise``; what is not chosen is not read from memory.
+
+    Raises:
+        IngotError: TYPE_MISMATCH, the condition is no expression, such as what ``==`` of two expressions gives.
+    """
+    return choose(_condition(condition), then, otherwise)
 
 
 def equal(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
@@ -84,13 +88,25 @@ def not_equal(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
 
 
 def all_of(*conditions: Expr) -> Expr:
-    """Whether every condition holds."""
-    return fold(logical_and, conditions)
+    """Whether every condition holds. Raises as :func:`select`."""
+    return fold(logical_and, map(_condition, conditions))
 
 
 def any_of(*conditions: Expr) -> Expr:
-    """Whether a condition holds."""
-    return fold(logical_or, conditions)
+    """Whether a condition holds. Raises as :func:`select`."""
+    return fold(logical_or, map(_condition, conditions))
+
+
+def _condition(given: Expr) -> Expr:
+    if isinstance(given, Expr):
+        return given
+    raise IngotError(
+        ErrorCode.TYPE_MISMATCH,
+        "a condition is no expression",
+        expected="a comparison of expressions: a < b, te.equal(a, b), te.not_equal(a, b)",
+        received=repr(given)[:80],
+        remedy="`==` and `!=` of expressions compare them as Python objects.",
+    )
 
 
 def maximum(a: Expr | Scalar, b: Expr | Scalar) -> Expr:

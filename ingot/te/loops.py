@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 from typing import NoReturn
 
@@ -30,6 +31,14 @@ LoopLike = Loop | str
 
 def misfit(message: str, expected: str, received: str) -> IngotError:
     return IngotError(ErrorCode.INVALID_ARGUMENT, f"schedule: {message}", expected=expected, received=received)
+
+
+def whole_number(value: int, what: str) -> int:
+    """``value``, also of numpy, as an int. Raises IngotError INVALID_ARGUMENT."""
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise misfit(f"{what} is no whole number", "an int", repr(value)[:80]) from None
 
 
 def refuse(message: str, expected: str, received: str) -> NoReturn:

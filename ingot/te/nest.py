@@ -21,7 +21,7 @@ from compiler_service.compiler.schedule.language.steps import (
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Tensor
-from ingot.te.loops import Loop, LoopLike, refuse
+from ingot.te.loops import Loop, LoopLike, refuse, whole_number
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -77,7 +77,8 @@ class LoopNest(ABC):
             )
         if factor is None:
             assert nparts is not None
-            factor = self._turns_of_part(entry, nparts)
+            factor = self._turns_of_part(entry, whole_number(nparts, "the number of parts"))
+        factor = whole_number(factor, "the factor of split")
         step = Split(self.name, entry.axis, entry.step * factor)
         self._with_steps(step)
         return Loop(self.name, f"{entry.axis}.{step.factor}"), Loop(self.name, entry.name)
@@ -169,6 +170,7 @@ class LoopNest(ABC):
             IngotError: INVALID_ARGUMENT, the stage does not read it, it is computed inside of the same nest, the loop is a vector or fused.
         """
         entry = self._loop(loop)
+        turns = whole_number(turns, "the turns of prefetch")
         if turns < 1:
             refuse("prefetch of what is read already", "at least one turn ahead", str(turns))
         name = tensor if isinstance(tensor, str) else tensor.name

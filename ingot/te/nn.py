@@ -12,16 +12,18 @@ https://onnx.ai/onnx/operators/ says what each of them computes.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
-from compiler_service.compiler.tensor_expr.tensor import Tensor
-from compiler_service.compiler.tensor_expr.tensor import placeholder as known_tensor
+from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
+from compiler_service.compiler.tensor_expr.tensor import placeholder as given_tensor
 from ingot.ir.names import FUNCTION_NAMES
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Expr, lift, select
 
 Operand = Tensor | np.ndarray | int | float | bool | tuple[int, ...] | None
 """What an operator takes for an input; None for one that is left out."""
@@ -69,4 +71,25 @@ def _tensor(operand: Operand) -> Tensor | None:
         )
     dtype = DType.FLOAT32 if isinstance(operand, float) else DType.of(array)
     elements = np.array(array.tolist(), dtype=object).reshape(array.shape)
-    return known_tensor("known", array.shape, dtype, elements)
+    if dtype is DType.STRING:
+        return given_tensor("known", array.shape, dtype, elements)
+    known = compute(array.shape, lambda *axes: _element(elements, axes, dtype), name="known", axes=_axes(array.ndim))
+    return replace(known, value=elements)
+
+
+def _axes(rank: int) -> tuple[str, ...]:
+    return tuple(f"i{number}" for number in range(rank))
+
+
+def _element(elements: np.ndarray, axes: tuple[Expr, ...], dtype: DType, skipped: int = 0) -> Expr:
+    """The element at ``axes``, of which the first counts those that were ``skipped`` too: halves of halves are told apart."""
+    if not axes:
+        return lift(elements.item(), dtype)
+    if len(elements) == 0:
+        return lift(0, dtype)
+    if len(elements) == 1:
+        return _element(elements[0] if len(axes) > 1 else np.array(elements[0]), axes[1:], dtype)
+    half = len(elements) // 2
+    below = _element(elements[:half], axes, dtype, skipped)
+    above = _element(elements[half:], axes, dtype, skipped + half)
+    return select(axes[0] < skipped + half, below, above)

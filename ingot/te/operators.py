@@ -28,7 +28,8 @@ def register_operator(domain: str, name: str, *, version: str = "") -> Callable[
         version: part of what artifacts are known by; it changes wherever the definition does.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, the domain has its operators already, or no model could have these names.
+        IngotError: INVALID_ARGUMENT, the domain has its operators already, no model could have these names, the version is no text, or
+            what is decorated cannot be called with inputs and attributes.
     """
 
     def register(definition: _Own) -> _Own:

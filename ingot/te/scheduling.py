@@ -23,7 +23,7 @@ from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from ingot.artifact import chosen_target
-from ingot.te.loops import LoopLike, misfit, refuse
+from ingot.te.loops import LoopLike, misfit, refuse, whole_number
 from ingot.te.nest import LoopNest
 from shared_ir.machine.target import Target
 
@@ -41,8 +41,15 @@ class Schedule:
     def __init__(self, *outputs: Tensor) -> None:
         if not outputs:
             raise misfit("a schedule of nothing", "at least one tensor that is computed", "none")
+        for each in outputs:
+            if not isinstance(each, Tensor):
+                raise misfit("a schedule of what is no tensor", "what te.compute gives", repr(each)[:80])
         self._program = StagedProgram.of(outputs)
         self._lowerings, self._host = Lowerings(), host_target()
+        for tensor, value in self._program.values.items():
+            stage = self._program.stages.get(value.name)
+            if stage and _is_known(tensor) and stage.name not in self._program.outputs:
+                self._program = self._program.with_stage(replace(stage, place=InPlace()))
         given = [t.name for t in outputs if self._program.values[t].name not in self._program.stages]
         if given:
             raise misfit("a schedule of tensors that are given", "tensors that are computed", ", ".join(given))
@@ -97,6 +104,7 @@ class Schedule:
         Raises:
             IngotError: INVALID_ARGUMENT, the stage is not reduced over ``axis``, or its loops are scheduled already.
         """
+        factor = whole_number(factor, "the factor of rfactor")
         if factor < 2:
             raise misfit("rfactor by less than 2", "a factor of at least 2", str(factor))
         return self._rewrite(rewriting.rfactor(self._program, self._name(which), axis, factor, outer=outer))
@@ -117,6 +125,7 @@ class Schedule:
         Raises:
             IngotError: INVALID_ARGUMENT, one of them does not read it, it has no such axis, a tile is smaller than 2.
         """
+        axis, tile = whole_number(axis, "the axis of pack"), whole_number(tile, "the tile of pack")
         return self._rewrite(rewriting.pack(self._program, self._value(which), self._names(readers), axis, tile))
 
     def tensorize(self, which: Tensor | Stage | str, axis: str, instruction: str) -> tuple[Stage, Stage]:
@@ -179,6 +188,8 @@ class Schedule:
             if which not in self._program.values:
                 raise misfit(f"the tensor {which.name} is not computed here", "a tensor of this schedule", which.name)
             return self._program.values[which]
+        if not isinstance(which, str | Stage):
+            raise misfit("what is named is no stage", "a tensor, a stage, or the name of one", repr(which)[:80])
         name = which if isinstance(which, str) else which.name
         if name in self._program.stages:
             return self._program.stages[name].value
@@ -186,6 +197,11 @@ class Schedule:
         if name not in given:
             raise misfit("no such tensor", ", ".join({**given, **self._program.stages}), name)
         return given[name]
+
+
+def _is_known(tensor: Tensor) -> bool:
+    """Whether it holds integers that are known: positions among them are proven to be inside by what they are."""
+    return tensor.value is not None and tensor.dtype.is_integer
 
 
 class Stage(LoopNest):
@@ -232,7 +248,8 @@ class Stage(LoopNest):
         stage = self._stage
         if not isinstance(stage.place, Inside):
             refuse(f"{self.name} has no memory inside of a nest", "a stage that compute_at has placed", self.name)
-        return self._commit(replace(stage, align=(factor, offset)))
+        align = whole_number(factor, "the factor of storage_align"), whole_number(offset, "the offset of storage_align")
+        return self._commit(replace(stage, align=align))
 
     def compute_inline(self) -> Self:
         """Compute the stage where it is read, anew each time.

@@ -13,6 +13,7 @@ The parameters of a body are the axes of the tensor, and then those that it is r
 from __future__ import annotations
 
 import inspect
+import operator
 from collections.abc import Callable, Sequence
 
 from compiler_service.compiler.tensor_expr import tensor as definitions
@@ -35,7 +36,7 @@ def placeholder(shape: Shape, dtype: str | DType = DType.FLOAT32, name: str = "x
     """A tensor that the function is called with, of this shape and element type.
 
     Raises:
-        IngotError: UNSUPPORTED_DTYPE.
+        IngotError: UNSUPPORTED_DTYPE; INVALID_ARGUMENT, an extent is none.
     """
     return definitions.placeholder(name, _dims(shape), dtype_of(dtype))
 
@@ -46,8 +47,8 @@ def compute(shape: Shape, body: Body, name: str = "compute") -> Tensor:
     Indices that ``body`` reads other tensors at must be inside of them; guard those that may not be with :func:`select`.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, ``body`` does not take as many axes as ``shape`` has; TYPE_MISMATCH, operands of different
-            element types.
+        IngotError: INVALID_ARGUMENT, ``body`` does not take as many axes as ``shape`` has, or an extent is none; TYPE_MISMATCH,
+            operands of different element types.
     """
     dims = _dims(shape)
     with_types = _typed(body)
@@ -98,7 +99,26 @@ def is_placeholder(tensor: Tensor) -> bool:
 
 
 def _dims(shape: Shape) -> tuple[Dim, ...]:
-    return (shape,) if isinstance(shape, int | Expr) else tuple(shape)
+    return tuple(map(_dim, shape if isinstance(shape, Sequence) else (shape,)))
+
+
+def _dim(extent: Dim) -> Dim:
+    """``extent`` as an int, also of numpy, or as the expression that it is."""
+    if isinstance(extent, Expr):
+        return extent
+    try:
+        number = operator.index(extent)
+    except TypeError:
+        number = -1
+    if number < 0:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "an extent is no whole number",
+            field="shape",
+            expected="an int of at least 0, or arithmetic on what te.var makes",
+            received=repr(extent)[:80],
+        )
+    return number
 
 
 def _axes(body: Body, count: int, prefix: str) -> tuple[str, ...]:

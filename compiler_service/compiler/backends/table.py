@@ -18,15 +18,23 @@ def register_backend(kind: str, backend: Backend) -> None:
     """From now on ``backend`` makes the code for targets of this kind, in this process; the last one registered counts.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, a name that no target can begin with, or ours.
+        IngotError: INVALID_ARGUMENT, a name that no target can begin with, or ours, or no code generator.
     """
-    if not _NAME.match(kind) or kind in (KIND, "host"):
+    if not isinstance(kind, str) or not _NAME.match(kind) or kind in (KIND, "host"):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             f"{kind!r} is no kind of targets that a code generator can be registered for",
             field="kind",
             expected="up to 32 small letters, digits and '_', a letter first; neither llvm nor host",
-            received=kind,
+            received=str(kind)[:80],
+        )
+    if not isinstance(backend, Backend) or not isinstance(backend.version, str):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"what is registered for {kind!r} is no code generator",
+            field="backend",
+            expected="an object of a class that is derived of Backend, whose version is a text",
+            received=repr(backend)[:200],
         )
     register_kind(kind)
     _BACKENDS[kind] = backend

@@ -16,7 +16,7 @@ def register_external(name: str, codegen: ExternalCodegen) -> None:
     """From now on ``codegen`` makes the parts that are annotated with ``name``, in this process; the last one registered counts.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, no name that a code generator can have.
+        IngotError: INVALID_ARGUMENT, no name that a code generator can have, or no code generator.
     """
     if not isinstance(name, str) or not _NAME.match(name):
         raise IngotError(
@@ -25,6 +25,14 @@ def register_external(name: str, codegen: ExternalCodegen) -> None:
             field="name",
             expected="up to 32 small letters, digits and '_', a letter first",
             received=str(name)[:80],
+        )
+    if not isinstance(codegen, ExternalCodegen) or not isinstance(codegen.version, str):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"what is registered as {name!r} is no code generator",
+            field="codegen",
+            expected="an object of a class that is derived of ExternalCodegen, whose version is a text",
+            received=repr(codegen)[:200],
         )
     _EXTERNAL[name] = codegen
 

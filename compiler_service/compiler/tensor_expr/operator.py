@@ -46,7 +46,7 @@ class Operator:
         return tuple(inspect.signature(self.definition).parameters.values())
 
     def _check_inputs(self, inputs: Sequence[Tensor | None]) -> None:
-        named = [p for p in self._parameters if p.kind is p.POSITIONAL_OR_KEYWORD]
+        named = [p for p in self._parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
         variadic = any(p.kind is p.VAR_POSITIONAL for p in self._parameters)
         required = sum(p.default is _REQUIRED for p in named) + variadic
         if len(inputs) < required or (len(inputs) > len(named) and not variadic):

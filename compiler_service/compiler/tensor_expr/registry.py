@@ -5,12 +5,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import wraps
 from types import MappingProxyType
 
 from compiler_service.compiler.tensor_expr.assumptions import assumptions, tensors_of
 from compiler_service.compiler.tensor_expr.domains import check_domains
 from compiler_service.compiler.tensor_expr.meaning.known import MOST_KNOWN_OF_MATRIX
+from compiler_service.compiler.tensor_expr.meaning.own import guarded
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.operator import Definition, Inputs, Operator
 from compiler_service.compiler.tensor_expr.operators import (
@@ -113,7 +113,8 @@ def register_operator(domain: str, name: str, definition: Definition, version: s
         version: part of what artifacts are known by; it changes wherever the definition does.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, the domain has its operators already, or no model could have these names.
+        IngotError: INVALID_ARGUMENT, the domain has its operators already, no model could have these names, the version is no text,
+            or the definition cannot be called with inputs and attributes.
     """
     for text, form, field, expected in (
         (domain, _DOMAIN, "domain", "letters, digits and '.-_', such as com.example"),
@@ -124,42 +125,17 @@ def register_operator(domain: str, name: str, definition: Definition, version: s
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, message, field=field, expected=expected, received=str(text)[:80]
             )
+    if not isinstance(version, str):
+        message = "the version of an operator is no text"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="version", expected="'1'", received=repr(version))
     qualified = f"{domain}.{name}"
-    _INVENTORY[qualified] = Operator(qualified, _guarded(qualified, definition))
+    _INVENTORY[qualified] = Operator(qualified, guarded(qualified, definition))
     _OWN_VERSIONS[qualified] = version
 
 
 def own_versions() -> str:
     """Names and versions of the operators that were registered; empty where none was."""
     return " ".join(f"{name}:{version}" for name, version in sorted(_OWN_VERSIONS.items()))
-
-
-def _guarded(name: str, definition: Definition) -> Definition:
-    """``definition``, whose mistakes are told as its own."""
-
-    @wraps(definition)
-    def guarded(*inputs: Tensor | None, **attributes: Attribute) -> Tensor | tuple[Tensor | None, ...]:
-        try:
-            made = definition(*inputs, **attributes)
-        except IngotError:
-            raise
-        except Exception as error:
-            message = f"the definition of the operator {name} failed"
-            received = f"{type(error).__name__}: {error}"
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="definition", received=received) from error
-        outputs = made if isinstance(made, tuple) else (made,)
-        given = [y for y in outputs if y is not None]
-        if not given or not all(isinstance(y, Tensor) for y in given):
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the definition of the operator {name} gives no tensors",
-                field="definition",
-                expected="a tensor, or a tuple of tensors",
-                received=type(made).__name__,
-            )
-        return made
-
-    return guarded
 
 
 def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:

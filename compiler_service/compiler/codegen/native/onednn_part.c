@@ -120,6 +120,9 @@ typedef struct {
 typedef struct {
   const part_info *part;
   functions api;
+  int32_t threads;
+  void (*set_threads)(int); /* of the OpenMP that the library brings; NULL: it has another kind of threads, and decides itself */
+  int (*get_threads)(void);
   handle engine, stream;
   const void **constants;
   int64_t *symbols;
@@ -472,7 +475,18 @@ static int32_t find_functions(state *s, char *error) {
     if (!function) return fail(error, INCOMPATIBLE, part, "the library is of another version: it lacks", names[i]);
     memcpy((char *)&s->api + i * sizeof(function), &function, sizeof(function));
   }
+  void *set = dlsym(library, "omp_set_num_threads"), *get = dlsym(library, "omp_get_max_threads");
+  memcpy(&s->set_threads, &set, sizeof(set));
+  memcpy(&s->get_threads, &get, sizeof(get));
   return 0;
+}
+
+/* OpenMP counts for each thread that calls it; it has the `threads` it had before when the part is through. Returns those. */
+static int with_threads(const state *s, int threads) {
+  if (!s->set_threads || !s->get_threads) return 0;
+  int before = s->get_threads();
+  s->set_threads(threads);
+  return before;
 }
 
 static int32_t start(state *s, const void *const *constants, char *error) {
@@ -485,16 +499,19 @@ static int32_t start(state *s, const void *const *constants, char *error) {
   for (int32_t i = 0; i < part->constant_count; i++) s->constants[i] = constants[i];
   int32_t code = find_functions(s, error);
   if (code) return code;
+  int before = with_threads(s, s->threads);
   status found = s->api.engine_create(&s->engine, CPU, 0);
   if (!found) found = s->api.stream_create(&s->stream, s->engine, 1);
   if (!found && part->symbol_count == 0) found = prepare(s);
+  with_threads(s, before);
   return found ? fail_with(error, part, "it could not be prepared, status", found) : 0;
 }
 
-static int32_t open_of(const part_info *part, const void *const *constants, void **opened, char *error) {
+static int32_t open_of(const part_info *part, const void *const *constants, int32_t threads, void **opened, char *error) {
   state *s = calloc(1, sizeof(*s));
   if (!s) return fail(error, NO_MEMORY, part, "no memory for", "its state");
   s->part = part;
+  s->threads = threads;
   int32_t code = start(s, constants, error);
   if (code) {
     close_part(s);
@@ -504,20 +521,26 @@ static int32_t open_of(const part_info *part, const void *const *constants, void
   return 0;
 }
 
-static int32_t run_part(void *opened, void *const *buffers, const int64_t *symbols, char *error) {
-  state *s = opened;
+static status run_steps(state *s, void *const *buffers) {
   status found = 0;
-  for (int32_t i = 0; i < s->part->symbol_count; i++) {
-    if (s->symbols[i] != symbols[i]) forget(s);
-    s->symbols[i] = symbols[i];
-  }
   if (!s->is_prepared) found = prepare(s);
   for (int32_t i = 0; !found && i < s->bound.count; i++) {
     const bound_memory *own = &((bound_memory *)s->bound.items)[i];
     found = s->api.memory_set(own->memory, buffers[own->buffer]);
   }
   for (int32_t i = 0; !found && i < s->calls.count; i++) found = run_call(s, &((call *)s->calls.items)[i]);
-  if (!found) found = s->api.stream_wait(s->stream);
+  return found ? found : s->api.stream_wait(s->stream);
+}
+
+static int32_t run_part(void *opened, void *const *buffers, const int64_t *symbols, char *error) {
+  state *s = opened;
+  for (int32_t i = 0; i < s->part->symbol_count; i++) {
+    if (s->symbols[i] != symbols[i]) forget(s);
+    s->symbols[i] = symbols[i];
+  }
+  int before = with_threads(s, s->threads);
+  status found = run_steps(s, buffers);
+  with_threads(s, before);
   if (!found) return 0;
   forget(s);
   return fail_with(error, s->part, "a run failed with status", found);

@@ -20,7 +20,9 @@ static ingot_status open_part(const ingot_kernel *kernel, const char *weights, i
 ingot_status ingot_open_parts(void **states, int32_t *opened, const char *weights, int32_t threads, char *error) {
   for (*opened = 0; *opened < ingot_this_module.kernel_count; ++*opened) {
     const ingot_kernel *kernel = &ingot_this_module.kernels[*opened];
-    if (!kernel->part || !kernel->part->open) continue;
+    if (!kernel->part) continue;
+    if (!kernel->part->run) return ingot_fail(error, INGOT_INCOMPATIBLE, "the part '%s' has no function to run", kernel->name);
+    if (!kernel->part->open) continue;
     ingot_status status = open_part(kernel, weights, threads, &states[*opened], error);
     if (status) return status;
   }

@@ -249,7 +249,8 @@ ingot_status ingot_create(const ingot_options *given, ingot_model **created) {
 void ingot_destroy(ingot_model *model) {
   if (!model) return;
   ingot_close_parts(model->parts, model->opened_parts);
-  ingot_pool_destroy(model->own_pool);
+  /* Behind fork() the workers are in the parent, and nobody here would answer who waits for them to end. */
+  if (model->process == getpid()) ingot_pool_destroy(model->own_pool);
   ingot_free(model->scratch, model->scratch_stride * (size_t)model->pool.threads);
   ingot_free(model->arena, model->arena_size);
   ingot_free_slots(model->slots, ingot_this_module.slot_count);

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 _SHT_SYMTAB, _SHT_DYNAMIC, _SHT_DYNSYM, _SHT_VERNEED = 2, 6, 11, 0x6FFFFFFE
 _DT_NEEDED = 1
 _SHN_UNDEF = 0
+_VARIABLES = frozenset(binding << 4 | 1 for binding in (1, 2))
+"""``st_info`` of an object (STT_OBJECT) that is global or weak."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,17 @@ def undefined_symbols(data: bytes) -> list[str]:
     return [name for name, index in symbols if index == _SHN_UNDEF and name]
 
 
+def defined_objects(data: bytes) -> list[str]:
+    """Names of the variables that the object file ``data`` lets others see.
+
+    Raises:
+        ValueError: not a little-endian ELF file.
+    """
+    wide, sections = _opened(data)
+    symbols = _symbols(data, wide, sections, _SHT_SYMTAB, kinds=_VARIABLES)
+    return [name for name, index in symbols if index != _SHN_UNDEF]
+
+
 def _opened(data: bytes) -> tuple[bool, list[_Section]]:
     """Whether it is of 64 bits, and its sections."""
     if data[:4] != b"\x7fELF" or data[5] != 1:
@@ -89,12 +102,17 @@ def _string(data: bytes, table: _Section, offset: int) -> str:
     return data[start : data.index(b"\0", start)].decode()
 
 
-def _symbols(data: bytes, wide: bool, sections: list[_Section], kind: int) -> list[tuple[str, int]]:
+def _symbols(
+    data: bytes, wide: bool, sections: list[_Section], kind: int, kinds: frozenset[int] | None = None
+) -> list[tuple[str, int]]:
+    """Name and section of each symbol in tables of ``kind``; with ``kinds``, of those whose ``st_info`` is one of them."""
     layout = struct.Struct("<IBBHQQ" if wide else "<IIIBBH")
     found = []
     for section in (s for s in sections if s.kind == kind):
         for at in range(section.offset + layout.size, section.offset + section.size, layout.size):
             fields = layout.unpack_from(data, at)
+            if kinds is not None and fields[1 if wide else 3] not in kinds:
+                continue
             found.append((_string(data, sections[section.link], fields[0]), fields[3] if wide else fields[5]))
     return found
 

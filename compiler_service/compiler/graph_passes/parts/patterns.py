@@ -59,7 +59,8 @@ class NodePattern:
 
     ``text`` is an expression: operators, and names for operands, ``Relu(Conv(x, w, b))``. A name that stands there twice is one value;
     ``_`` is any. An operand that ends with ``_or_none`` may be absent, and so may those behind it. Operands of sums and products may
-    stand the other way around. Values between the nodes are read by nothing else.
+    stand the other way around. Values between the nodes are read by nothing else. Operators of domains of their own stand there with
+    these: ``com.example.ScaledTanh(x)``.
 
     Attributes:
         text: what it looks like.
@@ -76,7 +77,7 @@ class NodePattern:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "constants", frozenset(self.constants))
-        names = {n.id for n in ast.walk(self._root) if isinstance(n, ast.Name)} - {"_"}
+        names = set(_operand_names(self._root))
         if self.constants - names:
             raise _no_pattern(self.text, f"constants {', '.join(sorted(self.constants - names))} that it does not name")
 
@@ -84,7 +85,7 @@ class NodePattern:
     def _root(self) -> ast.Call:
         try:
             tree = ast.parse(self.text, mode="eval").body
-        except SyntaxError as error:
+        except (SyntaxError, TypeError, ValueError) as error:
             raise _no_pattern(self.text, str(error)) from error
         _check(self.text, tree)
         assert isinstance(tree, ast.Call)
@@ -143,8 +144,7 @@ class _Found:
 
 def _fits(wanted: ast.Call, node: Node, site: PartSite, found: _Found) -> Iterator[_Found]:
     """The ways in which ``node`` and what is above it are what is ``wanted``; nodes come behind those that they read."""
-    assert isinstance(wanted.func, ast.Name)
-    if node.op != wanted.func.id or not site.is_free(node):
+    if node.op != ast.unparse(wanted.func) or not site.is_free(node):
         return
     orders = [node.inputs]
     if node.op in _COMMUTATIVE and len(node.inputs) == 2 and node.inputs[0] != node.inputs[1]:
@@ -183,13 +183,28 @@ def _operand(wanted: ast.expr, value: Value | None, site: PartSite, found: _Foun
 
 def _check(text: str, tree: ast.expr, *, outermost: bool = True) -> None:
     match tree:
-        case ast.Call(func=ast.Name(), args=args, keywords=[]):
+        case ast.Call(func=ast.Name() | ast.Attribute() as operator, args=args, keywords=[]) if _is_operator(operator):
             for operand in args:
                 _check(text, operand, outermost=False)
         case ast.Name() if not outermost:
             return
         case _:
             raise _no_pattern(text, ast.unparse(tree))
+
+
+def _is_operator(name: ast.expr) -> bool:
+    """Whether it names one, with its domain; those of the compiler alone are no subject of patterns."""
+    return all(isinstance(n, ast.Name | ast.Attribute | ast.Load) for n in ast.walk(name)) and not ast.unparse(
+        name
+    ).startswith("ingot.")
+
+
+def _operand_names(call: ast.Call) -> Iterator[str]:
+    for operand in call.args:
+        if isinstance(operand, ast.Call):
+            yield from _operand_names(operand)
+        elif isinstance(operand, ast.Name) and operand.id != "_":
+            yield operand.id
 
 
 def _no_pattern(text: str, received: str) -> IngotError:

@@ -84,6 +84,10 @@ def required_extents(function: Function, numbers: Numbers = lambda _: None) -> f
     return frozenset(proof.required)
 
 
+class UnprovenPositionError(IngotError):
+    """An access at a position from data is not proven to be inside: a fault of whoever wrote the function."""
+
+
 @dataclass
 class _Proof:
     function: Function
@@ -151,7 +155,7 @@ class _Proof:
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], scope: ConditionScope | None) -> None:
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
             if self.data.decides(index) and not self.is_inside(index, lift(extent), scope):
-                raise IngotError(
+                raise UnprovenPositionError(
                     ErrorCode.COMPILER_FAULT,
                     f"axis {axis} of {buffer.name} is accessed at a position from data that is not proven to be inside",
                     node=self.function.name,
