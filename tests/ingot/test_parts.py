@@ -259,7 +259,7 @@ def test_a_pattern_says_which_operands_are_constants_and_what_else_must_hold() -
     ) == [["Mul"]]
 
 
-@pytest.mark.parametrize("text", ["", "x", "Relu(", "Relu(x).y", "Relu(x=1)", "Relu(3)", "Relu(x); Neg(x)", "f.g(x)"])
+@pytest.mark.parametrize("text", ["", "x", "Relu(", "Relu(x).y", "Relu(x=1)", "Relu(3)", "Relu(x); Neg(x)", "f.g.x"])
 def test_what_is_no_pattern_is_said(text: str) -> None:
     with pytest.raises(ingot.IngotError, match="is no pattern of nodes"):
         codegen.NodePattern(text)
@@ -437,6 +437,34 @@ def test_onednn_computes_what_we_do(
             }
             feeds = {k: RANDOM.standard_normal(s).astype(np.float32) for k, s in grown.items()}
             np.testing.assert_allclose(theirs.run(feeds)["y"], ours.run(feeds)["y"], rtol=1e-5, atol=1e-5)
+
+
+THREADS_OF_A_RUN = """
+import os
+import numpy as np
+import ingot
+from ingot import codegen, ir
+
+codegen.register_external("dnnl", codegen.OneDnn(LIBRARY))
+b = ir.GraphBuilder("main")
+module = ir.Module((b.function(b.mat_mul(b.input("x", (ir.symbol("n"), 256)), np.ones((256, 256), np.float32))),))
+passes = [ir.passes.AnnotateTarget("dnnl"), ir.passes.MergeRegions(), ir.passes.PartitionGraph()]
+artifact = ingot.compile(ir.Sequential(passes)(module), workers=0)
+before = len(os.listdir("/proc/self/task"))
+with ingot.load(artifact, threads=1) as model:
+    model.run({"x": np.ones((512, 256), np.float32)})
+    assert len(os.listdir("/proc/self/task")) == before
+with ingot.load(artifact, threads=3) as model:
+    model.run({"x": np.ones((512, 256), np.float32)})
+    assert len(os.listdir("/proc/self/task")) == before + 2 + 2
+"""
+
+
+def test_onednn_has_the_threads_of_its_model(dnnl: None) -> None:
+    """Those of the model, and as many for the part."""
+    text = THREADS_OF_A_RUN.replace("LIBRARY", repr(onednn_library()))
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
 
 
 def symbols_of(model: onnx.ModelProto, name: str) -> list[int | str]:

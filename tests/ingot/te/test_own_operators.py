@@ -13,10 +13,11 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ingot
 from compiler_service.compiler.tensor_expr import registry
-from ingot import ir, te
+from ingot import codegen, ir, te
 
 RANDOM = np.random.default_rng(0)
 DOMAIN = "com.example"
+OTHER = te.placeholder((6,), name="other")
 
 
 @pytest.fixture(autouse=True)
@@ -178,6 +179,9 @@ def test_nodes_that_do_not_fit_are_refused_by_name() -> None:
         (lambda x: (), "gives no tensors"),
         (lambda x: None, "gives no tensors"),
         (lambda x: te.compute(x.shape, lambda i: x[i]), "the body does not take the axes"),
+        (lambda x: te.compute(x.shape, lambda i, j: x[i, j] + OTHER[j]), "reads a tensor that is no input of it"),
+        (lambda x: te.compute((te.var("elsewhere"), 6), lambda i, j: x[0, j]), "a symbol that no input of it has"),
+        (lambda x: te.sum((6,), te.var("elsewhere"), lambda j, k: x[0, j]), "a symbol that no input of it has"),
     ],
 )
 def test_definitions_that_fail_are_told_as_their_own(definition: Any, said: str) -> None:
@@ -203,3 +207,34 @@ def test_definitions_that_fail_are_told_as_their_own(definition: Any, said: str)
 def test_domains_that_have_their_operators_are_left_alone(domain: str, name: str) -> None:
     with pytest.raises(ingot.IngotError, match="no operator can be registered"):
         te.register_operator(domain, name)(lambda x: x)
+
+
+@pytest.mark.parametrize("definition", [5, None, lambda x, **attributes: x])
+def test_what_is_no_definition_is_refused_at_once(definition: Any) -> None:
+    with pytest.raises(ingot.IngotError, match="is no definition"):
+        te.register_operator(DOMAIN, "Odd")(definition)
+    with pytest.raises(ingot.IngotError, match="version"):
+        te.register_operator(DOMAIN, "Odd", version=1)(lambda x: x)  # type: ignore[arg-type]
+
+
+def test_inputs_may_be_by_position_alone_and_arrays_stand_beside_them() -> None:
+    @te.register_operator(DOMAIN, "Shifted")
+    def shifted(x: te.Tensor, /) -> Any:
+        return te.nn.add(x, np.arange(6, dtype=np.float32))
+
+    x = RANDOM.standard_normal((2, 6)).astype(np.float32)
+    with ingot.load(ingot.compile(model_of("Shifted", ["a"]))) as compiled:
+        np.testing.assert_allclose(compiled.run({"x": x})["y0"], -(2 * x + np.arange(6)), rtol=1e-6)
+
+
+def test_a_pattern_names_it_with_its_domain() -> None:
+    te.register_operator(DOMAIN, "Shifted")(lambda x: te.compute(x.shape, lambda i, j: x[i, j] + 1.0))
+    passes = [
+        ir.passes.AnnotateTarget("any", [codegen.NodePattern(f"Neg({DOMAIN}.Shifted(x))")]),
+        ir.passes.PartitionGraph(),
+    ]
+    module = ir.Sequential(passes)(ir.from_onnx(model_of("Shifted", ["a"])))
+    part = module["any_0"]
+    assert isinstance(part, ir.GraphFunction)
+    assert [n.op for n in part.graph.nodes] == [f"{DOMAIN}.Shifted", "Neg"]
+    assert str(ir.Module.parse(str(module), module.constants)) == str(module)
