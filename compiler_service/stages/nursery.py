@@ -61,7 +61,10 @@ class Nursery:
             self._kill(child)
 
     def _order(self) -> None:
-        message, descriptors, _, _ = socket.recv_fds(self._orders, LONGEST_ORDER, 3)
+        try:
+            message, descriptors, _, _ = socket.recv_fds(self._orders, LONGEST_ORDER, 3)
+        except ConnectionResetError:  # whoever orders ended before it had read that this one is ready
+            message, descriptors = b"", []
         if not message:
             self._selector.unregister(self._orders)
             return

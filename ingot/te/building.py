@@ -65,7 +65,7 @@ class _Names:
     def of(self, name: str) -> str:
         if name not in self._of:
             wanted = re.sub(r"\W", "_", name)
-            wanted = f"_{wanted}" if wanted[:1].isdigit() else wanted
+            wanted = wanted if wanted and not wanted[0].isdigit() else f"_{wanted}"
             others = itertools.chain((wanted,), (f"{wanted}_{number}" for number in itertools.count(1)))
             self._of[name] = next(other for other in others if other not in self._of.values())
         return self._of[name]

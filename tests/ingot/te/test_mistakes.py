@@ -26,9 +26,11 @@ def test_extents_are_whole_numbers_and_symbols(wrong: Any) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    x = te.placeholder((np.int64(12),), name="x")
-    s = te.schedule(te.compute((np.int32(12),), lambda i: x[i] * 2.0, name="y"))
-    s["y"].split("i", np.int64(4))
+    twelve: Any = np.int32(12)
+    four: Any = np.int64(4)
+    x = te.placeholder((twelve,), name="x")
+    s = te.schedule(te.compute(twelve, lambda i: x[i] * 2.0, name="y"))
+    s["y"].split("i", four)
     np.testing.assert_array_equal(te.build(s, [x])(np.ones(12, np.float32)), np.full(12, 2.0))
 
 
@@ -82,8 +84,8 @@ def test_what_is_built_is_a_schedule_of_tensors() -> None:
     wrong: list[Callable[[], object]] = [
         lambda: te.build(B, [A]),  # type: ignore[call-overload]
         lambda: te.build({"b": s}),
-        lambda: te.build(s, A),
-        lambda: te.build(s, ["A"]),
+        lambda: te.build(s, A),  # type: ignore[call-overload]
+        lambda: te.build(s, ["A"]),  # type: ignore[list-item]
         lambda: te.build(s, [A, A]),
         lambda: te.schedule("B"),  # type: ignore[arg-type]
         lambda: te.var(5),  # type: ignore[arg-type]
@@ -116,3 +118,13 @@ def test_arrays_beside_tensors_are_tensors_whose_elements_are_known(
 ) -> None:
     x = np.random.default_rng(1).standard_normal((3, 4)).astype(np.float32)
     np.testing.assert_allclose(te.build(schedule(written()), [A])(x), expected(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["", "1", "a b", "for", "out", "n", "x.y", "\n"])
+def test_loops_are_read_back_whatever_a_tensor_is_called(name: str) -> None:
+    x = te.placeholder((N, 4), name=name)
+    doubled = te.compute((N, 4), lambda i, j: x[i, j] * 2.0, name=name)
+    program = te.lower(te.schedule(te.sum((N,), 4, lambda i, k: doubled[i, k], name=name)), [x])
+    again = ingot.ir.LoopProgram.parse(str(program))
+    assert str(again) == str(program)
+    np.testing.assert_array_equal(again.interpret(np.ones((3, 4), np.float32))[0], np.full(3, 8.0))
