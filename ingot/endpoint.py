@@ -7,7 +7,8 @@ import json
 import math
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from types import TracebackType
+from typing import Any, Literal, Self
 from urllib.parse import quote
 
 import numpy as np
@@ -63,12 +64,22 @@ class Endpoint:
         self._token = token
         tls = client_tls(ca_certificate, client_certificate, client_key)
         self._channel = open_channel(self.address, tls) if protocol == "grpc" else None
+        # Made once: gRPC reads memory that is freed where one is made for a channel that is closed.
+        self._stub: Any = self._channel and grpc_service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
         self._tls = tls.context() if tls is not None else None
 
     def close(self) -> None:
         """Hang up; ``with`` does so at its end."""
         if self._channel is not None:
             self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     def inputs(self, model: str, version: str = "") -> tuple[TensorInfo, ...]:
         """Inputs of a model as it is served; ``-1`` stands for an extent that may vary."""
@@ -156,8 +167,7 @@ class Endpoint:
         return int(response.headers.get(_JSON_LENGTH, len(data))), data
 
     def _call(self, method: str, request: Any) -> Any:
-        stub: Any = grpc_service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        function = getattr(stub, method)
+        function = getattr(self._stub, method)
         return call(self.address, lambda: function(request, timeout=self._timeout, metadata=authorization(self._token)))
 
 

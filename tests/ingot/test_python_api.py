@@ -146,3 +146,14 @@ def test_no_verification_is_promised_where_none_is_done() -> None:
     with pytest.raises(ingot.IngotError, match="nothing is compared") as caught:
         ingot.compile(classifier(), workers=0, verification="required")
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "verification")
+
+
+def test_what_is_closed_is_closed_at_the_end_of_a_with() -> None:
+    closed = [each for name in ingot.__all__ if hasattr(each := getattr(ingot, name), "close")]
+    assert {each.__name__ for each in closed} == {"Client", "Endpoint", "Model"}
+    for each in closed:
+        assert hasattr(each, "__enter__"), each
+    with ingot.Endpoint("127.0.0.1:1") as endpoint:
+        pass
+    with pytest.raises(ingot.IngotError, match="the client is closed"):
+        endpoint.inputs("m")
