@@ -15,6 +15,7 @@ from compiler_service.compiler.external.face import ExternalCodegen
 from compiler_service.compiler.graph_passes.parts.patterns import Match, NodePattern
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute
 from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Graph, Node, Value
@@ -26,9 +27,21 @@ _FLAGS = ("-std=c99", "-O2", "-Wall", "-Wextra", "-Werror", f"-I{NATIVE}")
 
 
 class OneDnn(ExternalCodegen):
-    """The code generator; ``library`` is what ``dlopen`` is asked for: a name that the system finds, or a path."""
+    """The code generator; ``library`` is what ``dlopen`` is asked for: a name that the system finds, or a path.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ``library`` is neither.
+    """
 
     def __init__(self, library: str = "libdnnl.so.3") -> None:
+        if not isinstance(library, str) or not library or "\0" in library:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "that is no name of a library",
+                field="library",
+                expected="libdnnl.so.3, or a path",
+                received=repr(library)[:80],
+            )
         self.library = library
 
     @property

@@ -1,4 +1,4 @@
-"""What is said of code generators for parts that are wrong: as theirs, before anything is linked or run."""
+"""What is said of code generators of others that are wrong: as theirs, before anything is linked or run."""
 
 from __future__ import annotations
 
@@ -111,3 +111,22 @@ def test_what_is_taken_is_said_by_patterns() -> None:
             codegen.NodePattern(text)  # type: ignore[arg-type]
     with pytest.raises(ingot.IngotError, match="constants Relu that it does not name"):
         codegen.NodePattern("Relu(x)", constants=frozenset({"Relu"}))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "reason"),
+    [(lambda *given: int("nothing"), "failed.*ValueError"), (lambda *given: "int x;", "gave no code.*received str")],
+)
+def test_a_backend_that_fails_is_told_as_the_fault_of_who_made_it(kernel: Callable[..., Any], reason: str) -> None:
+    wrong = type("Wrong", (codegen.LlvmBackend,), {"version": "wrong-1", "kernel": kernel})
+    ingot.register_backend("wrong", wrong())
+    with pytest.raises(ingot.IngotError, match=f"the code generator of targets 'wrong' {reason}") as caught:
+        ingot.compile(rectified(), target="wrong", workers=0)
+    assert caught.value.code is ingot.ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("library", [None, "", "a\0b", 5])
+def test_a_library_has_a_name(library: Any) -> None:
+    with pytest.raises(ingot.IngotError, match="no name of a library") as caught:
+        codegen.OneDnn(library)
+    assert caught.value.code is ingot.ErrorCode.INVALID_ARGUMENT
