@@ -11,7 +11,7 @@ from compiler_service.compiler.graph_passes.parts.regions import annotate, merge
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from ingot.ir.functions import GraphFunction
 from ingot.ir.module import Module
-from ingot.ir.passing import FunctionPass, ModulePass, function_pass, module_pass
+from ingot.ir.passing import ANNOTATED, FunctionPass, ModulePass, function_pass, module_pass
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import INVOKE_OP, Graph, Node
 
@@ -37,7 +37,7 @@ def AnnotateTarget(codegen: str, patterns: Sequence[NodePattern] | None = None) 
                 received=repr(each)[:200],
             )
 
-    @function_pass("annotate-target", gives=["annotated"], forbids=["grouped"])
+    @function_pass("annotate-target", gives=[ANNOTATED], forbids=["grouped"])
     def annotate_target(graph: Graph) -> Graph:
         return annotate(graph, codegen, taken)
 
@@ -47,7 +47,7 @@ def AnnotateTarget(codegen: str, patterns: Sequence[NodePattern] | None = None) 
 def MergeRegions() -> FunctionPass:
     """Joins regions of one code generator: where one alone reads another's result, both become one."""
 
-    @function_pass("merge-regions", needs=["annotated"], forbids=["grouped"])
+    @function_pass("merge-regions", needs=[ANNOTATED], forbids=["grouped"])
     def merge_regions(graph: Graph) -> Graph:
         return merge(graph)
 
@@ -57,7 +57,7 @@ def MergeRegions() -> FunctionPass:
 def PartitionGraph() -> ModulePass:
     """Makes a function of each region, and a call in its place: ``ingot.Invoke(x) {function="dnnl_0", codegen="dnnl"}``."""
 
-    @module_pass("partition-graph", needs=["annotated"], forbids=["grouped"])
+    @module_pass("partition-graph", needs=[ANNOTATED], forbids=["grouped"])
     def partition_graph(module: Module) -> Module:
         parts = _Parts(set(module.by_name))
         graphs = [f for f in module if isinstance(f, GraphFunction)]

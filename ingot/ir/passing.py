@@ -18,6 +18,8 @@ from shared_ir.graph.ir import Graph
 
 Facts = frozenset[str]
 """Names of what holds of a module; ``docs/ir.md`` has those of the compiler's passes."""
+ANNOTATED = "annotated"
+"""Parts are marked for code generators of others: by a pass of the sequence, or before it."""
 _EVERYTHING = pass_manager.PassContext()
 
 

@@ -13,7 +13,7 @@ from compiler_service.compiler.graph_passes.rewriting.facts import GraphFact
 from compiler_service.compiler.pass_order import check_order
 from ingot.ir.external_calls import with_parts
 from ingot.ir.module import Module
-from ingot.ir.passing import CompilerPass, Pass, run_watched
+from ingot.ir.passing import ANNOTATED, CompilerPass, Pass, run_watched
 from ingot.pass_context import LEVELS, Instrument, PassContext
 from ingot.target import chosen_target
 from shared_ir.errors import ErrorCode, IngotError
@@ -137,7 +137,7 @@ def default_pipeline(
 
 
 def _check_facts(passes: tuple[Pass, ...]) -> None:
-    known = {*map(str, GraphFact), *(fact for p in passes for fact in p.given())}
+    known = {ANNOTATED, *map(str, GraphFact), *(fact for p in passes for fact in p.given())}
     for item in passes:
         for fact in sorted(item.needs - known):
             near = difflib.get_close_matches(fact, sorted(known), n=3)

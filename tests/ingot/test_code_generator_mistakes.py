@@ -130,3 +130,11 @@ def test_a_library_has_a_name(library: Any) -> None:
     with pytest.raises(ingot.IngotError, match="no name of a library") as caught:
         codegen.OneDnn(library)
     assert caught.value.code is ingot.ErrorCode.INVALID_ARGUMENT
+
+
+def test_what_was_annotated_before_a_sequence_is_partitioned_by_it() -> None:
+    annotated = ir.passes.AnnotateTarget("any", [codegen.NodePattern("Relu(x)")])(rectified())
+    module = ir.Sequential([ir.passes.MergeRegions(), ir.passes.PartitionGraph()])(annotated)
+    assert "any_0" in module.by_name
+    with pytest.raises(ingot.IngotError, match="annotate-target"):
+        ir.Sequential([ir.passes.PartitionGraph(), ir.passes.AnnotateTarget("dnnl")])
