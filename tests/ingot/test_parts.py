@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import re
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -470,6 +471,33 @@ def test_onednn_has_the_threads_of_its_model(dnnl: None) -> None:
 def symbols_of(model: onnx.ModelProto, name: str) -> list[int | str]:
     (given,) = (i for i in model.graph.input if i.name == name)
     return [d.dim_param or d.dim_value for d in given.type.tensor_type.shape.dim]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("sanitizer", ["address", "undefined"])
+@pytest.mark.usefixtures("dnnl")
+def test_onednn_parts_are_clean(sanitizer: str, tmp_path: Path) -> None:
+    """Opened, run with other extents and closed, twice at once; the address sanitizer looks for what is left behind too."""
+    gcc = shutil.which("gcc")
+    if gcc is None:
+        pytest.skip("no gcc on this machine, and zig has no address sanitizer")
+    part = partition(product()[0], "dnnl")["dnnl_0"]
+    assert isinstance(part, ir.GraphFunction)
+    (tmp_path / "part.c").write_text(codegen.OneDnn(onednn_library()).text(part.graph, "the_tested_part"))
+    (tmp_path / "ingot_part.h").write_text(codegen.part_header())
+    checks = (
+        f"-fsanitize={sanitizer}",
+        "-fno-sanitize-recover=all",
+        "-std=c99",
+        "-Wall",
+        "-Wextra",
+        "-Werror",
+        "-pedantic",
+    )
+    sources = (str(tmp_path / "part.c"), str(Path(__file__).with_name("onednn_driver.c")))
+    command = [gcc, "-g", "-O1", *checks, f"-I{tmp_path}", *sources, "-o", str(tmp_path / "driver"), "-ldl"]
+    subprocess.run(command, check=True)
+    assert subprocess.run([tmp_path / "driver"], capture_output=True, text=True, check=True).stdout == "ok\n"
 
 
 @pytest.mark.parametrize(

@@ -53,8 +53,11 @@ class OneDnn(ExternalCodegen):
         return PATTERNS
 
     def part(self, graph: Graph, target: Target, symbol: str) -> bytes:
-        text = (NATIVE / "onednn_part.c").read_text()
-        return compile_c(f"{text}\n{_Tables(graph, self.library).text(symbol)}", target, _FLAGS)
+        return compile_c(self.text(graph, symbol), target, _FLAGS)
+
+    def text(self, graph: Graph, symbol: str) -> str:
+        """The C99 of a part, which takes ``ingot_part.h`` to compile."""
+        return f"{(NATIVE / 'onednn_part.c').read_text()}\n{_Tables(graph, self.library).text(symbol)}"
 
 
 # -- what it takes
