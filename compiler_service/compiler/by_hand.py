@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from typing import Literal, Self
 
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.describing import describe
 from compiler_service.compiler.frontend.reading.source import ModelSource
-from compiler_service.compiler.loop_ir.positions.proof import UnprovenPositionError
+from compiler_service.compiler.loop_ir.positions.unproven import UnprovenPositionError
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import CodeSettings, build_kernel, generate
 from compiler_service.compiler.program.staged import StagedKernel, staged_variant
@@ -22,7 +22,6 @@ from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.artifact.value import CompiledArtifact
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 
@@ -89,9 +88,7 @@ def _positions_of_the_author() -> Iterator[None]:
     try:
         yield
     except UnprovenPositionError as error:
-        told = {f.name: getattr(error, f.name) for f in fields(error)}
-        remedy = "Say what is read elsewhere: te.select(te.all_of(p >= 0, p < n), A[p], 0.0)."
-        raise IngotError(**told | {"code": ErrorCode.INVALID_ARGUMENT, "remedy": remedy}) from error
+        raise error.of_the_author() from error
 
 
 def _by_hand(staged: StagedKernel) -> Callable[[], ChosenSchedule | None]:

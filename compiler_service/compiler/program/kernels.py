@@ -13,6 +13,7 @@ import numpy as np
 from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function, is_proven
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, Function
 from compiler_service.compiler.loop_ir.positions.proof import required_extents
+from compiler_service.compiler.loop_ir.positions.unproven import UnprovenPositionError
 from compiler_service.compiler.schedule.default import PLAIN_RULES, RULES, ChosenSchedule, RuleRow, chosen_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
@@ -23,6 +24,7 @@ from compiler_service.compiler.tensor_expr.assumptions import Assumption, reache
 from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefinition
 from compiler_service.compiler.tensor_expr.kernel.external import ExternalDefinition
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
+from compiler_service.compiler.tensor_expr.registry import is_own
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var, equal, lift, select
@@ -75,7 +77,8 @@ class Kernel(ABC):
         """Extents over the symbols of ``function``, as it was lowered, and what each must be at least where it has tasks.
 
         Raises:
-            IngotError: COMPILER_FAULT, it accesses memory at a position from data that is not proven to be inside.
+            IngotError: COMPILER_FAULT, it accesses memory at a position from data that is not proven to be inside; INVALID_ARGUMENT
+                where an operator of a user's does.
         """
         elements = dict(zip(function.buffers, self.elements, strict=False))
         return required_extents(function, lambda buffer: _ends(elements.get(buffer, ())))
@@ -107,6 +110,14 @@ class ScheduledKernel(Kernel):
             return lower(self.name, definition.output, definition.arguments, symbols, schedule, target)
         except IngotError as error:
             raise error.located(node=", ".join(definition.nodes)) from error
+
+    def required_extents(self, function: Function) -> frozenset[tuple[Dim, Dim]]:
+        try:
+            return super().required_extents(function)
+        except UnprovenPositionError as error:
+            if any(map(is_own, self.definition.label.split("+"))):
+                raise error.of_the_author().located(node=", ".join(self.definition.nodes)) from error
+            raise
 
     def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
         names = stage_names(self.definition.output)

@@ -133,6 +133,11 @@ def register_operator(domain: str, name: str, definition: Definition, version: s
     _OWN_VERSIONS[qualified] = version
 
 
+def is_own(name: str) -> bool:
+    """Whether the operator ``name`` is one that was registered."""
+    return name in _OWN_VERSIONS
+
+
 def own_versions() -> str:
     """Names and versions of the operators that were registered; empty where none was."""
     return " ".join(f"{name}:{version}" for name, version in sorted(_OWN_VERSIONS.items()))

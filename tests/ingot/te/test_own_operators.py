@@ -209,6 +209,17 @@ def test_domains_that_have_their_operators_are_left_alone(domain: str, name: str
         te.register_operator(domain, name)(lambda x: x)
 
 
+def test_what_it_reads_at_positions_from_data_is_its_own_business() -> None:
+    @te.register_operator(DOMAIN, "Picked")
+    def picked(x: te.Tensor) -> te.Tensor:
+        return te.compute(x.shape, lambda i, j: x[te.cast(x[i, 0], "int64"), j])
+
+    for level in (0, 3):
+        with pytest.raises(ingot.IngotError, match="not proven to be inside") as caught:
+            ingot.compile(model_of("Picked", ["a"]), opt_level=level)
+        assert (caught.value.code, caught.value.blame) == (ingot.ErrorCode.INVALID_ARGUMENT, "user")
+
+
 @pytest.mark.parametrize("definition", [5, None, lambda x, **attributes: x])
 def test_what_is_no_definition_is_refused_at_once(definition: Any) -> None:
     with pytest.raises(ingot.IngotError, match="is no definition"):

@@ -33,9 +33,10 @@ from compiler_service.compiler.loop_ir.positions.bounds import (
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
 from compiler_service.compiler.loop_ir.positions.linear import KnownFacts, is_sum, rows_of
 from compiler_service.compiler.loop_ir.positions.scope import ConditionScope, Places, known_within
+from compiler_service.compiler.loop_ir.positions.unproven import UnprovenPositionError
 from compiler_service.compiler.loop_ir.text import expression_text, statement_head
 from shared_ir.dtype import DType
-from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.errors import ErrorCode
 from shared_ir.expr import (
     Binary,
     BinaryOp,
@@ -82,10 +83,6 @@ def required_extents(function: Function, numbers: Numbers = lambda _: None) -> f
     for statement, scope in proof.places:
         proof.statement(statement, scope)
     return frozenset(proof.required)
-
-
-class UnprovenPositionError(IngotError):
-    """An access at a position from data is not proven to be inside: a fault of whoever wrote the function."""
 
 
 @dataclass
