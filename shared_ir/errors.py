@@ -97,6 +97,14 @@ class IngotError(Exception):
     received: str = ""
     remedy: str = ""
 
+    def __post_init__(self) -> None:
+        """Bytes of a model that are no UTF-8, which Python keeps as lone surrogates, are written as escapes: no message, JSON document or
+        log holds them."""
+        for name in self.__dataclass_fields__:
+            text = getattr(self, name)
+            if isinstance(text, str) and not text.isascii():
+                setattr(self, name, text.encode(errors="backslashreplace").decode())
+
     @property
     def blame(self) -> Blame:
         """Who can mend it, which the code alone says."""
