@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from compiler_service.compiler.backends.face import Backend
 from compiler_service.compiler.backends.llvm import LlvmBackend
+from compiler_service.compiler.backends.registering import NAMES, check_generator, is_name
 from compiler_service.compiler.codegen.toolchain.machine import KIND
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, register_kind
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 _BACKENDS: dict[str, Backend] = {KIND: LlvmBackend()}
 
 
@@ -20,22 +18,15 @@ def register_backend(kind: str, backend: Backend) -> None:
     Raises:
         IngotError: INVALID_ARGUMENT, a name that no target can begin with, or ours, or no code generator.
     """
-    if not isinstance(kind, str) or not _NAME.match(kind) or kind in (KIND, "host"):
+    if not is_name(kind) or kind in (KIND, "host"):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             f"{kind!r} is no kind of targets that a code generator can be registered for",
             field="kind",
-            expected="up to 32 small letters, digits and '_', a letter first; neither llvm nor host",
+            expected=f"{NAMES}; neither llvm nor host",
             received=str(kind)[:80],
         )
-    if not isinstance(backend, Backend) or not isinstance(backend.version, str):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            f"what is registered for {kind!r} is no code generator",
-            field="backend",
-            expected="an object of a class that is derived of Backend, whose version is a text",
-            received=repr(backend)[:200],
-        )
+    check_generator(backend, Backend, "backend", f"for {kind!r}")
     register_kind(kind)
     _BACKENDS[kind] = backend
 

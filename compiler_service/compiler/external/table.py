@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
-
+from compiler_service.compiler.backends.registering import NAMES, check_generator, is_name
 from compiler_service.compiler.external.face import ExternalCodegen
 from compiler_service.compiler.external.onednn import OneDnn
 from shared_ir.errors import ErrorCode, IngotError
 
-_NAME = re.compile(r"[a-z][a-z0-9_]{0,31}\Z")
 _EXTERNAL: dict[str, ExternalCodegen] = {"dnnl": OneDnn()}
 
 
@@ -18,22 +16,15 @@ def register_external(name: str, codegen: ExternalCodegen) -> None:
     Raises:
         IngotError: INVALID_ARGUMENT, no name that a code generator can have, or no code generator.
     """
-    if not isinstance(name, str) or not _NAME.match(name):
+    if not is_name(name):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             f"{name!r} is no name for a code generator",
             field="name",
-            expected="up to 32 small letters, digits and '_', a letter first",
+            expected=NAMES,
             received=str(name)[:80],
         )
-    if not isinstance(codegen, ExternalCodegen) or not isinstance(codegen.version, str):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            f"what is registered as {name!r} is no code generator",
-            field="codegen",
-            expected="an object of a class that is derived of ExternalCodegen, whose version is a text",
-            received=repr(codegen)[:200],
-        )
+    check_generator(codegen, ExternalCodegen, "codegen", f"as {name!r}")
     _EXTERNAL[name] = codegen
 
 
