@@ -97,7 +97,7 @@ def test_bars_and_log_lines_of_jobs() -> None:
 def test_errors_as_text() -> None:
     error = IngotError(ErrorCode.INVALID_MODEL, HOSTILE, expected=HOSTILE, received=HOSTILE, remedy=HOSTILE)
     assert str(error).isprintable()
-    assert error.to_dict()["message"] == HOSTILE
+    assert error.to_dict()["message"] == HOSTILE.replace("\udc80", "\\udc80")
 
 
 def test_lines_of_a_log() -> None:
