@@ -152,14 +152,20 @@ PLAIN_RULES: tuple[RuleRow, ...] = (RuleRow("plain row", row_schedule), RuleRow(
 """What a kernel is compiled with where the schedule of its rule does not fit it. The last fits every kernel."""
 
 
-def candidate_schedules(
-    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
-) -> tuple[Schedule, ...]:
-    """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known. None is of a
-    method that ``methods`` does not name."""
-    kernel = KernelView.of(output, constants)
-    default = default_schedule(output, constants, target, methods)
-    rows = (*(row for row in METHODS if row.name in methods), *RULES)
-    makers = (row.candidates for row in rows if row.candidates is not None)
-    others = next((found for make in makers if (found := make(kernel, target))), ())
-    return tuple(dict.fromkeys((default, *(s for s in others if methods_of(s) <= set(methods)))))
+def open_schedule(
+    kernel: KernelView, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
+) -> ChosenSchedule:
+    """A point of the space of ``kernel``: the rule is a knob, and so is what each rule leaves open. As the model answers, it is what
+    :func:`chosen_schedule` gives.
+
+    Raises:
+        IngotError: COMPILER_FAULT, no rule applies.
+    """
+    if empty_schedule(kernel, target) is not None:
+        return chosen_schedule(kernel.output, kernel.constants, target, methods, rules)
+    rows = {row.name: row for row in (*(row for row in METHODS if row.name in methods), *rules)}
+    fitting = {name: found for name, row in rows.items() if (found := row.rule(kernel, target)) is not None}
+    if not fitting:
+        raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=kernel.output.name)
+    name = kernel.knobs.choice("rule", fitting, next(iter(fitting)))
+    return ChosenSchedule(name, fitting[name])

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Self
 
 from compiler_service.compiler.schedule.language.apply import apply_schedule
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import CacheWrite, Inline
@@ -26,11 +28,13 @@ class KernelView:
         output: the tensor it computes.
         constants: arguments known at compile time, which may be packed.
         state: the stages before any step.
+        knobs: what rules ask where the model of the target may be wrong; they answer as the model has it, unless a tuner asks.
     """
 
     output: Tensor
     constants: frozenset[Tensor]
     state: ScheduleState
+    knobs: Knobs = field(default_factory=Knobs, compare=False, repr=False)
 
     @classmethod
     def of(cls, output: Tensor, constants: frozenset[Tensor]) -> KernelView:
@@ -38,6 +42,10 @@ class KernelView:
 
     def after(self, schedule: Schedule) -> ScheduleState:
         return apply_schedule(self.output, schedule)
+
+    def answered_by(self, knobs: Knobs) -> Self:
+        """The same kernel for rules that ask ``knobs``."""
+        return replace(self, knobs=knobs)
 
 
 def reductions(state: ScheduleState) -> tuple[KernelStage, ...]:

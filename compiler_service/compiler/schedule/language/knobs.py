@@ -1,0 +1,133 @@
+"""Knobs: what a template leaves open. A template is a function that asks for each size and order it needs, and says what the model of
+the target would take; asked without values it gives the default schedule, with values another point of the same space.
+
+::
+
+    height = knobs.choice("rows", (4, 6, 8, 14), default=8)
+    chunk = knobs.split("row chunk", extent=3136, multiple=height, default=256)
+
+Which knobs there are may depend on what was answered before, so a space is known by asking: a point is the answers by their names, and
+answers that no longer fit, since another one has changed, are those of the model again. AutoTVM calls this a template (Chen et al.,
+"Learning to Optimize Tensor Programs", 2018); that spaces are defined by running is Optuna's idea (Akiba et al., 2019).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias, TypeVar, cast
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import Dim
+
+Value: TypeAlias = "bool | int | str | tuple[Value, ...]"
+"""An answer: what JSON can hold, lists as tuples."""
+
+Values: TypeAlias = Mapping[str, Value]
+"""Answers by the names of their knobs; a knob without one takes its default."""
+
+T = TypeVar("T", bound=Value)
+
+NO_VALUES: Values = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Knob:
+    """One question of a template.
+
+    Attributes:
+        name: unique in the template.
+        options: in an order in which neighbours are alike, where there is such an order.
+        default: what the model of the target takes.
+        value: what was taken.
+    """
+
+    name: str
+    options: tuple[Value, ...]
+    default: Value
+    value: Value
+
+    @property
+    def neighbours(self) -> tuple[Value, ...]:
+        """The options next to the value that was taken."""
+        place = self.options.index(self.value)
+        return tuple(self.options[i] for i in (place - 1, place + 1) if 0 <= i < len(self.options))
+
+
+Answer: TypeAlias = Callable[[Knob], Value]
+"""What a knob without a value gets, one of its options."""
+
+
+def as_the_model(knob: Knob) -> Value:
+    """The default of a knob."""
+    return knob.default
+
+
+class Knobs:
+    """What a template asks.
+
+    Attributes:
+        asked: the knobs so far, by name, in the order in which they were asked for.
+
+    Args:
+        values: answers; one that is none of the options is not taken.
+        otherwise: answers where ``values`` have none.
+    """
+
+    def __init__(self, values: Values = NO_VALUES, otherwise: Answer = as_the_model) -> None:
+        self._values, self._otherwise = values, otherwise
+        self.asked: dict[str, Knob] = {}
+
+    @property
+    def values(self) -> Values:
+        """The answers that are not the model's: the point, as short as it can be said."""
+        return {k.name: k.value for k in self.asked.values() if k.value != k.default}
+
+    def choice(self, name: str, options: Iterable[T], default: T) -> T:
+        """One of ``options``; ``default``, which is one of them whether they name it or not, as the model has it.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, a knob of this name was asked for before with other options.
+        """
+        listed = tuple(dict.fromkeys(options))
+        listed = listed if default in listed else (default, *listed)
+        known = self.asked.get(name)
+        if known is None:
+            given = self._values.get(name)
+            knob = Knob(name, listed, default, default)
+            value = given if given in listed else self._otherwise(knob)
+            known = self.asked[name] = Knob(name, listed, default, cast(Value, value))
+        elif known.options != listed:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the knob {name!r} is asked for twice, with other options",
+                field=name,
+                expected=str(known.options)[:80],
+                received=str(listed)[:80],
+            )
+        return cast(T, known.value)
+
+    def flag(self, name: str, *, default: bool) -> bool:
+        """Whether to do something."""
+        return self.choice(name, (False, True), default)
+
+    def range(self, name: str, low: int, high: int, default: int, step: int = 1) -> int:
+        """A whole number from ``low`` to ``high``, both included."""
+        return self.choice(name, _sorted({*range(low, high + 1, step), default}), default)
+
+    def split(self, name: str, extent: Dim, default: int, *, multiple: int = 1, most: int = 1 << 30) -> int:
+        """Elements of a tile of an axis of ``extent``: multiples of ``multiple`` that divide it, halves and doubles of ``default``,
+        and the whole of it, up to ``most``. Of an extent that only the run knows: multiples by powers of two."""
+        end = extent if isinstance(extent, int) else max(4 * default, 64 * multiple)
+        found = {n * multiple for n in _factors(-(-end // multiple))} if isinstance(extent, int) else set()
+        found |= {multiple << n for n in range(10)} | {default // 2 // multiple * multiple, default * 2}
+        return self.choice(name, _sorted({n for n in found if 0 < n <= min(end, most)} | {default}), default)
+
+
+def _factors(number: int) -> Sequence[int]:
+    return [n for n in range(1, min(number, 4096) + 1) if number % n == 0] + [number]
+
+
+def _sorted(numbers: Iterable[int]) -> Sequence[int]:
+    return sorted(numbers)
