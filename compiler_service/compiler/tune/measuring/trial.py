@@ -65,12 +65,12 @@ class Trial:
     """A candidate, compiled.
 
     Attributes:
-        code: an ELF object that exports the symbols of ``launches``, for ``target``.
+        code: ELF objects for ``target``, one for each of ``launches``, which exports its symbol.
         launches: in the order in which they run, one after the other.
     """
 
     target: Target
-    code: bytes
+    code: tuple[bytes, ...]
     launches: tuple[Launch, ...]
     buffers: tuple[TrialBuffer, ...]
 
