@@ -152,6 +152,19 @@ PLAIN_RULES: tuple[RuleRow, ...] = (RuleRow("plain row", row_schedule), RuleRow(
 """What a kernel is compiled with where the schedule of its rule does not fit it. The last fits every kernel."""
 
 
+def candidate_schedules(
+    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
+) -> tuple[Schedule, ...]:
+    """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known. None is of a
+    method that ``methods`` does not name."""
+    kernel = KernelView.of(output, constants)
+    default = default_schedule(output, constants, target, methods)
+    rows = (*(row for row in METHODS if row.name in methods), *RULES)
+    makers = (row.candidates for row in rows if row.candidates is not None)
+    others = next((found for make in makers if (found := make(kernel, target))), ())
+    return tuple(dict.fromkeys((default, *(s for s in others if methods_of(s) <= set(methods)))))
+
+
 def open_schedule(
     kernel: KernelView, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
 ) -> ChosenSchedule:
