@@ -1,0 +1,122 @@
+"""Kernels of a model as scheduling problems."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import cached_property
+
+import numpy as np
+
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.codegen.emit.kernel import scratch_size
+from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.program.kernels import Kernel
+from compiler_service.compiler.schedule.default import methods_of, open_schedule
+from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.schedule.language.packing import Preparation
+from compiler_service.compiler.schedule.model.analysis import KernelView
+from compiler_service.compiler.tune.measuring.contents import disagreement, drawn
+from compiler_service.compiler.tune.measuring.trial import Content, Launch, Trial, TrialBuffer
+from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
+from shared_ir.expr.dim import evaluate, product
+from shared_ir.machine.target import Target
+
+_MEASURED_BATCH = 1
+"""Elements along a symbolic first axis of an input, while a kernel is measured."""
+_MEASURED_EXTENT = 64
+"""Elements along any other symbolic axis, while a kernel is measured."""
+_MOST_COPIES = 64
+"""Largest number of copies of a buffer."""
+
+
+class KernelProblem:
+    """One kernel of a model; implements :class:`SchedulingProblem`.
+
+    Args:
+        methods: those that round more than plain sums and that may be used.
+        weights: bytes of all constants of the model: what does not fit the second cache level beside them is read from behind it.
+    """
+
+    def __init__(self, kernel: Kernel, target: Target, methods: Collection[str], weights: int) -> None:
+        self._kernel, self._target, self._methods, self._weights = kernel, target, methods, weights
+        self._prepared: dict[tuple[int, Preparation], Content] = {}
+        self._view: KernelView | None = None
+
+    @property
+    def text(self) -> str:
+        return self._kernel.key
+
+    @property
+    def label(self) -> str:
+        return self._kernel.definition.label
+
+    @cached_property
+    def extents(self) -> Mapping[str, int]:
+        """One row of the batch, and a guess for everything else that is not known."""
+        definition = self._kernel.definition
+        first = {str(a.shape[0]) for a in definition.arguments if a.rank > 1}
+        names = [f"d{i}" for i in range(len(definition.parameters))]
+        return {name: _MEASURED_BATCH if name in first else _MEASURED_EXTENT for name in names}
+
+    def candidate(self, knobs: Knobs) -> Candidate:
+        if self._view is None:
+            self._view = KernelView.of(self._kernel.definition.output, self._kernel.constants)
+        chosen = open_schedule(self._view.answered_by(knobs), self._target, self._methods)
+        return Candidate(chosen.rule, knobs.values, (chosen.schedule,))
+
+    def lowered(self, candidate: Candidate) -> LoweredCandidate:
+        backend, name = backend_of(self._target), self._kernel.name
+        nest = self._kernel.lower(candidate.schedules[0], self._target)
+        self._kernel.required_extents(nest)  # proves that it stays inside of its memory
+        function = backend.loop_pipeline.run(nest, verifies=True)
+        return LoweredCandidate(candidate, (function,), (backend.kernel(function, self._target, name),), (name,))
+
+    def trial(self, lowered: LoweredCandidate, code: Sequence[bytes], most_copied: int) -> Trial:
+        (function,) = lowered.functions
+        preparations = self._kernel.preparations(lowered.candidate.schedules[0])
+        buffers = [
+            self._argument(number, function, preparation, most_copied) for number, preparation in enumerate(preparations)
+        ]
+        buffers.append(TrialBuffer(self._bytes(function, len(preparations)), is_result=True))
+        launch = Launch(
+            symbol=self._kernel.name,
+            buffers=tuple(range(len(buffers))),
+            symbols=tuple(self.extents[s.name] for s in function.symbols),
+            tasks=evaluate(function.tasks, self.extents),
+            scratch=scratch_size(function),
+        )
+        return Trial(self._target, tuple(code), (launch,), tuple(buffers))
+
+    def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
+        dtype = self._kernel.definition.output.dtype
+        return next(filter(None, (disagreement(a, b, dtype) for a, b in zip(expected, found, strict=True))), "")
+
+    def rounds_more(self, candidate: Candidate) -> bool:
+        """Whether it is computed by a method that rounds more than plain sums."""
+        return bool(methods_of(candidate.schedules[0]))
+
+    def _argument(self, number: int, function: Function, preparation: Preparation, most_copied: int) -> TrialBuffer:
+        key = number, preparation
+        if key not in self._prepared:
+            self._prepared[key] = Content.of(self._elements(number, preparation).tobytes())
+        content, size = self._prepared[key], self._bytes(function, number)
+        return TrialBuffer(size, content, self._copies(number, size, most_copied))
+
+    def _elements(self, number: int, preparation: Preparation) -> np.ndarray:
+        tensor = self._kernel.definition.arguments[number]
+        known = self._kernel.elements[number] if self._kernel.constant[number] and self._kernel.elements else ()
+        if known:
+            return np.ascontiguousarray(preparation.apply(known[0], tensor))
+        shape = tuple(evaluate(extent, self.extents) for extent in tensor.shape)
+        return np.ascontiguousarray(preparation.apply(drawn(shape, tensor.dtype, number), tensor))
+
+    def _copies(self, number: int, size: int, most_copied: int) -> int:
+        """Weights come from where an inference has left them; activations were written by the kernel before."""
+        if not self._kernel.constant[number] or self._weights <= self._target.l2 or not size:
+            return 1
+        return max(1, min(_MOST_COPIES, math.ceil(min(self._weights, most_copied) / size)))
+
+    def _bytes(self, function: Function, number: int) -> int:
+        buffer = function.buffers[number]
+        return evaluate(product(buffer.shape), self.extents) * buffer.dtype.itemsize

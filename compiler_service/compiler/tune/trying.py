@@ -1,0 +1,200 @@
+"""Candidates made, compiled and measured: while one is measured on its core, the next are scheduled and compiled on the others."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass
+from typing import Self
+
+from compiler_service.compiler.backends.face import ObjectMaker
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.tune.measuring.local import beside, measuring_core
+from compiler_service.compiler.tune.measuring.trial import Measurer, Outcome, OutcomeKind, Timing, Trial
+from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate, SchedulingProblem
+from compiler_service.compiler.tune.search.point import Point
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
+
+MOST_COPIED, MOST_COPIED_TO_CONFIRM = 8 << 20, 64 << 20
+"""Bytes of copies of weights that a trial goes through: more than the second cache level has, and, where a gain is confirmed, more than the
+third gives to one core."""
+_AHEAD = 3
+"""Candidates that are compiled or wait while one is measured."""
+
+
+@dataclass(frozen=True)
+class Default:
+    """The default schedule of a problem, which every candidate is measured beside.
+
+    Attributes:
+        trial: with few copies; ``cold`` with many.
+        results: what it computes.
+        timing: alone.
+    """
+
+    candidate: Candidate
+    trial: Trial
+    cold: Trial
+    results: tuple[bytes, ...]
+    timing: Timing
+
+
+@dataclass(frozen=True)
+class Tried:
+    """What came of a point.
+
+    Attributes:
+        candidate: None where no schedule came of its answers.
+        outcome: of the candidate; ``beside`` of the default schedule in the same rounds.
+    """
+
+    point: Point
+    candidate: Candidate | None
+    outcome: Outcome
+    beside: Timing | None = None
+
+    @property
+    def share(self) -> float | None:
+        """Its time as a part of the default's in the same rounds; None where it is no candidate."""
+        if self.outcome.timing is None or self.beside is None:
+            return None
+        return self.outcome.timing.seconds / self.beside.seconds
+
+
+class Trials(AbstractContextManager["Trials"]):
+    """Makes and measures candidates for one target."""
+
+    def __init__(self, target: Target, measurer: Measurer, core: int | None = None) -> None:
+        self._target, self._measurer = target, measurer
+        self._core = measuring_core() if core is None else core
+        self._open = ExitStack()
+        self._maker: ObjectMaker | None = None
+        self._measuring = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+
+    def __enter__(self) -> Self:
+        self._open.enter_context(beside(self._core))
+        self._open.callback(self._measuring.shutdown, wait=True, cancel_futures=True)
+        self._maker = self._open.enter_context(backend_of(self._target).objects(self._target, 1))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def default(self, problem: SchedulingProblem, seconds: float) -> Default:
+        """The default schedule of ``problem``, measured.
+
+        Raises:
+            IngotError: it cannot be made or run, or gives other results each time.
+        """
+        candidate = problem.candidate(Knobs())
+        lowered = problem.lowered(candidate)
+        code = [f.result() for f in lowered.submit(self.maker)]
+        trial = problem.trial(lowered, code, MOST_COPIED)
+        outcome = self._run([trial], seconds)[0]
+        if outcome.timing is None:
+            raise IngotError(
+                ErrorCode.COMPILER_FAULT,
+                f"the default schedule of {problem.label} cannot be measured: {outcome.reason}",
+                node=problem.label,
+            )
+        cold = problem.trial(lowered, code, MOST_COPIED_TO_CONFIRM)
+        return Default(candidate, trial, cold, outcome.results, outcome.timing)
+
+    def tried(
+        self, problem: SchedulingProblem, default: Default, points: Iterable[tuple[Point, Candidate]], seconds: float
+    ) -> Iterator[Tried]:
+        """What comes of ``points``, in their order.
+
+        Raises:
+            IngotError: DEVICE_TIMEOUT, the machine that measures is lost.
+        """
+        compiling: deque[tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]]] = deque()
+        running: deque[tuple[Point, Candidate, Future[tuple[Outcome, ...]]]] = deque()
+        for point, candidate in points:
+            try:
+                lowered = problem.lowered(candidate)
+                compiling.append((point, lowered, lowered.submit(self.maker)))
+            except Exception as error:  # whatever a rule or a step met: the candidate is none
+                yield Tried(point, candidate, refused(error))
+            while compiling and (len(compiling) + len(running) > _AHEAD or all(f.done() for f in compiling[0][2])):
+                if len(running) >= _AHEAD:
+                    yield self._finished(problem, default, running.popleft())
+                started = self._start(problem, default, compiling.popleft(), seconds)
+                if isinstance(started, Tried):
+                    yield started
+                else:
+                    running.append(started)
+            while running and running[0][2].done():
+                yield self._finished(problem, default, running.popleft())
+        for waiting in compiling:
+            started = self._start(problem, default, waiting, seconds)
+            if isinstance(started, Tried):
+                yield started
+            else:
+                running.append(started)
+        while running:
+            yield self._finished(problem, default, running.popleft())
+
+    def confirmed(
+        self, problem: SchedulingProblem, default: Default, candidate: Candidate, seconds: float
+    ) -> tuple[bool, Timing, Timing]:
+        """Whether ``candidate`` is faster than the default schedule by more than the spread of both, measured in turns with it, twice,
+        with weights that come from far; and the timings, its own first, of the time that it gained less."""
+        lowered = problem.lowered(candidate)
+        cold = problem.trial(lowered, [f.result() for f in lowered.submit(self.maker)], MOST_COPIED_TO_CONFIRM)
+        found: list[tuple[Timing, Timing]] = []
+        for _ in range(2):
+            standing, own = self._run([default.cold, cold], seconds)
+            if own.timing is None or standing.timing is None:
+                return False, default.timing, default.timing
+            found.append((own.timing, standing.timing))
+        faster = all(own.seconds + own.spread < other.seconds - other.spread for own, other in found)
+        own, other = max(found, key=lambda pair: pair[0].seconds / pair[1].seconds)
+        return faster, own, other
+
+    @property
+    def maker(self) -> ObjectMaker:
+        """What compiles."""
+        assert self._maker is not None, "Trials is used outside of its context"
+        return self._maker
+
+    def _run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        return self._measuring.submit(self._measurer.run, trials, seconds).result()
+
+    def _start(
+        self,
+        problem: SchedulingProblem,
+        default: Default,
+        waiting: tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]],
+        seconds: float,
+    ) -> Tried | tuple[Point, Candidate, Future[tuple[Outcome, ...]]]:
+        point, lowered, objects = waiting
+        try:
+            trial = problem.trial(lowered, [f.result() for f in objects], MOST_COPIED)
+        except Exception as error:  # LLVM refused it, or its sizes do not fit: the candidate is none
+            return Tried(point, lowered.candidate, refused(error))
+        return point, lowered.candidate, self._measuring.submit(self._measurer.run, [default.trial, trial], seconds)
+
+    def _finished(
+        self,
+        problem: SchedulingProblem,
+        default: Default,
+        running: tuple[Point, Candidate, Future[tuple[Outcome, ...]]],
+    ) -> Tried:
+        point, candidate, future = running
+        standing, own = future.result()
+        if own.timing is None or standing.timing is None:
+            return Tried(point, candidate, own)
+        differs = problem.disagreement(default.results, own.results, candidate)
+        if differs:
+            return Tried(point, candidate, Outcome(OutcomeKind.WRONG, reason=differs))
+        return Tried(point, candidate, own, standing.timing)
+
+
+def refused(error: Exception) -> Outcome:
+    """The outcome of a candidate that is none."""
+    return Outcome(OutcomeKind.REFUSED, reason=f"{type(error).__name__}: {error}"[:300])

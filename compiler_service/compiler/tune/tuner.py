@@ -1,0 +1,199 @@
+"""The tuner: gives time to the task where the model gains most, and keeps what holds when it is measured again.
+
+Which task is next follows Ansor's scheduler (Zheng et al., OSDI 2020, section 6): the one whose time, times what its last batches gained, is
+the largest.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from compiler_service.compiler.progress import Progress
+from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind, Timing
+from compiler_service.compiler.tune.problem import Candidate
+from compiler_service.compiler.tune.records.book import RecordBook
+from compiler_service.compiler.tune.records.record import TrialRecord
+from compiler_service.compiler.tune.remembering import Remembering
+from compiler_service.compiler.tune.search.point import Point
+from compiler_service.compiler.tune.tasks import TuningTask
+from compiler_service.compiler.tune.trying import Default, Trials, Tried, refused
+from shared_ir.errors import ErrorCode, IngotError
+
+_BATCH = 8
+"""Points that a search is asked for at a time."""
+_SECONDS_OF_DEFAULT, _SECONDS_OF_TRIAL, _SECONDS_TO_CONFIRM = 0.06, 0.015, 0.12
+"""Largest time for the rounds of one schedule, in seconds; each has at least three."""
+_WORTH_CONFIRMING = 0.01
+"""Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time."""
+_LEAST_SHARE = 0.001
+"""Tasks that take a smaller part of the model's time are left as they are."""
+
+
+class TrialLog(Protocol):
+    """Where trials are written down as they end, and which tuners at work on the same tasks share."""
+
+    def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
+        """Those of ``candidates``, digests, that nobody else has measured or measures."""
+
+    def append(self, record: TrialRecord) -> None:
+        """Keep ``record``, whatever becomes of this process."""
+
+
+@dataclass(frozen=True)
+class TuningEffort:
+    """How much a tuner may do.
+
+    Attributes:
+        seconds: in all, begun with the first measurement.
+        again: whether tasks are taken up again that an earlier run has settled.
+    """
+
+    seconds: float
+    again: bool = False
+
+
+@dataclass
+class Tuner:
+    """Tunes tasks for one target.
+
+    Attributes:
+        book: what is known; records that this run makes are written to ``log``.
+        stops: asked between trials: whether to end, and keep what was learned.
+    """
+
+    trials: Trials
+    book: RecordBook
+    log: TrialLog
+    remembering: Remembering
+    effort: TuningEffort
+    progress: Progress
+    stops: Callable[[], bool] = lambda: False
+    _began: float = field(default_factory=time.monotonic)
+
+    def run(self, tasks: Sequence[TuningTask]) -> None:
+        """Tune ``tasks`` until the time is over, it is stopped, or nothing is left to gain.
+
+        Raises:
+            IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log.
+        """
+        open_tasks = [t for t in tasks if self.effort.again or not self.book.is_settled(t.workload.digest)]
+        begun = list(self._begin(open_tasks))
+        total = sum(task.seconds for task in begun)
+        begun = sorted((t for t in begun if t.seconds >= _LEAST_SHARE * total), key=lambda t: -t.seconds)
+        while not self._is_over() and (task := max(begun, key=lambda t: t.worth, default=None)) and task.worth > 0:
+            self._batch(task)
+            self._say(begun, task, total)
+        for task in begun:
+            self._confirm(task, worth=0.0)
+            self.log.append(self.remembering.settled(task))
+        self.progress("tune", int(self.effort.seconds), int(self.effort.seconds), "")
+
+    # -- one task
+
+    def _begin(self, tasks: Sequence[TuningTask]) -> Iterator[TuningTask]:
+        """Those whose default schedule could be measured."""
+        for number, task in enumerate(tasks):
+            if self._is_over():
+                return
+            self.progress("tune", number, len(tasks), f"measuring {task.problem.label}")
+            try:
+                default = self.trials.default(task.problem, _SECONDS_OF_DEFAULT)
+            except IngotError as error:
+                if error.code is ErrorCode.DEVICE_TIMEOUT:
+                    raise
+                continue  # it stays as it is
+            task.begin(default, list(self._seeds(task)))
+            self._recall(task)
+            yield task
+
+    def _seeds(self, task: TuningTask) -> Iterator[Point]:
+        """Points to begin with: what is best for the nearest sizes, and what each other rule makes of the task."""
+        best = self.book.seed(task.workload.digest)
+        near = self.book.nearest(task.workload)
+        yield from (Point.of(record.values) for record in (best, near) if record is not None)
+        knobs = Knobs()
+        task.candidate(knobs)
+        if "rule" in knobs.asked:
+            yield from (Point.of({"rule": option}) for option in knobs.asked["rule"].options[1:])
+
+    def _recall(self, task: TuningTask) -> None:
+        """What an earlier run has measured is not measured again."""
+        for record in self.book.tried(task.workload.digest):
+            point = Point.of(record.values)
+            try:
+                candidate = task.of_point(point)
+            except Exception:  # it was refused then too
+                task.learn(point, None, None)
+                continue
+            share = record.share if record.outcome is OutcomeKind.MEASURED else None
+            task.learn(point, candidate, share)
+            task.trials += 1
+            if share is not None and share < task.best_share:
+                task.best = self.remembering.recalled(point, candidate, record)
+
+    def _batch(self, task: TuningTask) -> None:
+        assert task.default is not None
+        before = task.best_share
+        wanted = self._wanted(task)
+        if not wanted:
+            task.is_done = True
+            return
+        for tried in self.trials.tried(task.problem, task.default, wanted, _SECONDS_OF_TRIAL):
+            task.keep(tried)
+            task.learn(tried.point, tried.candidate, tried.share)
+            self.log.append(self.remembering.record(task, tried))
+            if self._is_over():
+                break
+        task.gained(before)
+        self._confirm(task, _WORTH_CONFIRMING)
+
+    def _wanted(self, task: TuningTask) -> list[tuple[Point, Candidate]]:
+        """The next points whose schedules nobody has measured or measures."""
+        for _ in range(_BATCH):
+            made: dict[str, tuple[Point, Candidate]] = {}
+            proposed = task.search.propose(_BATCH)
+            for point in proposed:
+                try:
+                    candidate = task.of_point(point)
+                except Exception as error:  # whatever a rule met
+                    task.learn(point, None, None)
+                    self.log.append(self.remembering.record(task, Tried(point, None, refused(error))))
+                    continue
+                if task.known(candidate):
+                    task.learn(point, candidate, None)
+                else:
+                    made.setdefault(candidate.digest, (point, candidate))
+            free = set(self.log.claim(task.workload.digest, self.remembering.target, list(made)))
+            for digest, (point, candidate) in made.items():
+                if digest not in free:
+                    task.learn(point, candidate, None)
+            if free or not proposed:
+                return [pair for digest, pair in made.items() if digest in free]
+        return []
+
+    def _confirm(self, task: TuningTask, worth: float) -> None:
+        """Measure the best candidate again beside the default, where it gained more than ``worth`` since that was done last."""
+        default, best = task.default, task.best
+        if default is None or best is None or best.candidate is None:
+            return
+        if best.candidate == default.candidate or task.best_share >= task.confirmed * (1 - worth):
+            return
+        holds, own, other = self.trials.confirmed(task.problem, default, best.candidate, _SECONDS_TO_CONFIRM)
+        share = own.seconds / other.seconds
+        if holds and share < task.confirmed:
+            task.confirmed = share
+            self.log.append(self.remembering.confirmed(task, best, own, other))
+
+    # -- all of them
+
+    def _say(self, tasks: Sequence[TuningTask], task: TuningTask, total: float) -> None:
+        line = task.progress(tasks.index(task) + 1, len(tasks), total)
+        elapsed = min(self.effort.seconds, time.monotonic() - self._began)
+        self.progress("tune", int(elapsed), int(self.effort.seconds), str(line))
+
+    def _is_over(self) -> bool:
+        return self.stops() or time.monotonic() - self._began > self.effort.seconds
