@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
+from compiler_service.compiler.codegen.toolchain.host import machine_name
 from compiler_service.compiler.codegen.toolchain.measure import Trial, measure_kernel
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.program.kernels import Kernel
+from compiler_service.compiler.program.kernels import Kernel, ScheduleSource
 from compiler_service.compiler.progress import Progress
-from compiler_service.compiler.schedule.default import candidate_schedules, methods_of
+from compiler_service.compiler.schedule.default import candidate_schedules
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
-from compiler_service.compiler.tune.records import Record, kernel_digest
-from compiler_service.compiler.tune.search import CandidateTiming, search
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from compiler_service.compiler.tune.records.book import RecordBook, schedule_of
+from compiler_service.compiler.tune.records.record import TrialRecord, Workload, kernel_digest
 from compiler_service.compiler.version import compiler_version
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import evaluate, evaluate_alike, product
 from shared_ir.machine.target import Target
 
@@ -27,47 +32,47 @@ _MOST_FLOPS = 2**63 - 1
 """What too many to count are taken for."""
 _FEWEST_FLOPS = 2e6
 """Lighter kernels are not worth a measurement."""
+_RULE = "candidates"
+"""What the schedules of :func:`candidate_schedules` are recorded as."""
+_OUTCOMES = {ErrorCode.DEADLINE_EXCEEDED: OutcomeKind.LATE, ErrorCode.COMPILER_FAULT: OutcomeKind.CRASHED}
+
+Keep = Callable[[TrialRecord], None]
 
 
-class TuningRecords:
-    """Tuned schedules by kernel, for one target."""
-
-    def __init__(self, records: Sequence[Record], target: Target) -> None:
-        self._records: dict[str, list[Record]] = {}
-        for record in sorted((r for r in records if r.target == str(target)), key=lambda r: r.seconds):
-            self._records.setdefault(record.kernel, []).append(record)
-
-    def __call__(self, kernel: Kernel, methods: Collection[str]) -> Schedule | None:
-        """The fastest schedule that takes none but these ``methods``."""
-        found = (r.schedule for r in self._records.get(kernel_digest(kernel.key), ()))
-        return next((schedule for schedule in found if methods_of(schedule) <= set(methods)), None)
+def tuned_schedules(book: RecordBook) -> ScheduleSource:
+    """What a compilation takes from records: the fastest that was confirmed for the very kernel."""
+    return lambda kernel, methods: schedule_of(book.best(kernel_digest(kernel.key), methods))
 
 
 def tune_kernels(
     kernels: Sequence[Kernel],
     launches: Sequence[KernelDefinition],
-    known: TuningRecords,
+    book: RecordBook,
     target: Target,
-    trials: int,
+    seconds: float,
     progress: Progress,
-    methods: Collection[str] = (),
-) -> tuple[Record, ...]:
-    """Records of the heavy kernels that ``known`` has none for that may be used, heaviest first.
+    methods: Collection[str],
+    keep: Keep,
+) -> None:
+    """Measure schedules of the heavy kernels that ``book`` does not know, heaviest first; each has an equal part of the time that is left.
 
     Args:
         launches: every launch of the model, to tell which kernels are heavy.
-        trials: schedules to measure per kernel, the default included.
         methods: those that round more than plain sums and that may be used.
+        keep: is given each trial as it ends.
     """
-    heavy = [k for k in _by_weight(kernels, launches) if known(k, methods) is None]
-    found: list[Record] = []
+    heavy, began = _by_weight(kernels, launches), time.monotonic()
     for number, kernel in enumerate(heavy):
-        progress("tune", number, len(heavy), kernel.definition.label)
-        record = _tune(kernel, target, trials, methods)
-        if record is not None:
-            found.append(record)
-    progress("tune", len(heavy), len(heavy), "")
-    return tuple(found)
+        left = began + seconds - time.monotonic()
+        until = time.monotonic() + left / (len(heavy) - number)
+        if left <= 0:
+            break
+        task = _KernelTask(kernel, target, tuple(sorted(methods)), keep)
+        for trials, best in task.run(book, until):
+            spent = min(int(time.monotonic() - began), int(seconds))
+            name = f"{kernel.definition.label} ({number + 1} of {len(heavy)})"
+            progress("tune", spent, int(seconds), f"{name}: {trials} trials, best {best * 1e6:.1f} us")
+    progress("tune", int(seconds), int(seconds), "")
 
 
 def _by_weight(kernels: Sequence[Kernel], launches: Sequence[KernelDefinition]) -> list[Kernel]:
@@ -83,33 +88,74 @@ def _flops(definition: KernelDefinition) -> int:
     return _MOST_FLOPS if found is None else found
 
 
-def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:
-    found = candidate_schedules(kernel.definition.output, kernel.constants, target, methods)
-    candidates = found[:trials]
-    if len(candidates) < 2:
-        return None
-    best = search(candidates, lambda schedule: _measure(kernel, schedule, target))
-    if best is None:
-        return None
-    return Record(
-        kernel=kernel_digest(kernel.key),
-        target=str(target),
-        schedule=best.schedule,
-        seconds=best.timing.seconds,
-        default_seconds=best.default.seconds,
-        spread=best.timing.spread,
-        candidates=best.candidates,
-        compiler_version=compiler_version(),
-    )
+@dataclass(frozen=True)
+class _KernelTask:
+    kernel: Kernel
+    target: Target
+    methods: tuple[str, ...]
+    keep: Keep
+
+    def run(self, book: RecordBook, until: float) -> Iterator[tuple[int, float]]:
+        """Measures; how many trials there were so far, and the seconds of the best."""
+        candidates = candidate_schedules(self.kernel.definition.output, self.kernel.constants, self.target, self.methods)
+        tried = book.tried(kernel_digest(self.kernel.key))
+        left = [s for s in candidates[1:] if replace(self._record, schedules=(s,)).candidate not in tried]
+        default = self._trial(candidates[0]) if left else None
+        if default is None or default.outcome is not OutcomeKind.MEASURED:
+            return
+        best = default
+        for number, schedule in enumerate(left, start=1):
+            if time.monotonic() > until:
+                break
+            found = replace(self._trial(schedule), default_seconds=default.seconds, default_spread=default.spread)
+            self.keep(found)
+            best = found if found.outcome is OutcomeKind.MEASURED and found.seconds < best.seconds else best
+            yield number, best.seconds
+        if best is not default and _is_faster(best):
+            baseline, again = self._trial(candidates[0]), self._trial(best.schedules[0])
+            again = replace(again, default_seconds=baseline.seconds, default_spread=baseline.spread)
+            self.keep(replace(again, confirmed=_is_faster(again)))
+
+    @property
+    def _record(self) -> TrialRecord:
+        about = Workload.of(self.kernel.key, self.kernel.definition.label)
+        return TrialRecord(
+            workload=about.digest,
+            family=about.family,
+            sizes=about.sizes,
+            label=about.label,
+            target=str(self.target),
+            machine=machine_name(),
+            compiler=compiler_version(),
+            methods=self.methods,
+            rule=_RULE,
+            values={},
+            schedules=(),
+            outcome=OutcomeKind.REFUSED,
+            time=time.time(),
+        )
+
+    def _trial(self, schedule: Schedule) -> TrialRecord:
+        record = replace(self._record, schedules=(schedule,))
+        try:
+            seconds, spread = _measure(self.kernel, schedule, self.target)
+        except IngotError as error:
+            return replace(record, outcome=_OUTCOMES.get(error.code, OutcomeKind.REFUSED))
+        return replace(record, outcome=OutcomeKind.MEASURED, seconds=seconds, spread=spread)
 
 
-def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTiming:
+def _is_faster(record: TrialRecord) -> bool:
+    """By more than both spreads."""
+    return record.share < 1 and record.seconds + record.spread < record.default_seconds - record.default_spread
+
+
+def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> tuple[float, float]:
     backend = backend_of(target)
     function = backend.loop_pipeline.run(kernel.lower(schedule, target), verifies=True)
     with backend.objects(target, workers=0) as compiler:
         data = compiler.submit(kernel.name, backend.kernel(function, target, kernel.name)).result()
     sizes = _sizes(kernel.definition, function)
-    seconds, spread = measure_kernel(
+    return measure_kernel(
         Trial(
             symbol=kernel.name,
             data=data,
@@ -119,7 +165,6 @@ def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTim
             scratch=scratch_size(function),
         )
     )
-    return CandidateTiming(seconds, spread)
 
 
 def _sizes(definition: KernelDefinition, function: Function) -> Mapping[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,9 @@ _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 _TOLD_BY_FEATURE = {"amx-tile": "sapphirerapids"}
 """Features that no cpu before the named one has."""
 _UNITS = {"K": 1024, "M": 1024 * 1024}
+_PROCESSORS = Path("/proc/cpuinfo")
+_NAME = re.compile(r"^(?:model name|Model|uarch)\s*:\s*(.+)$", re.MULTILINE)
+"""As x86, boards with ARM, and RISC-V say what they are."""
 
 
 def host_target() -> Target:
@@ -34,6 +38,16 @@ def host_target() -> Target:
         l3=caches.get(3, 0),
         cores=machine_cores(),
     )
+
+
+def machine_name() -> str:
+    """For people: what processor this is, and the version of LLVM that makes code for it."""
+    try:
+        named = _NAME.search(_PROCESSORS.read_text(errors="replace"))
+    except OSError:
+        named = None
+    cpu = llvm.get_host_cpu_name() if named is None else named[1].strip()
+    return f"{cpu[:100]}; LLVM {'.'.join(map(str, llvm.llvm_version_info))}"
 
 
 def runs_here(triple: str, features: Sequence[str]) -> bool:
