@@ -9,7 +9,7 @@ from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.kernels import KernelProblem
 from compiler_service.compiler.tune.problem import Candidate, SchedulingProblem
-from compiler_service.compiler.tune.records.record import Workload
+from compiler_service.compiler.tune.records.record import TrialRecord, Workload
 from compiler_service.compiler.tune.search.face import Rank
 from compiler_service.compiler.tune.search.phases import Phases
 from compiler_service.compiler.tune.search.point import DEFAULT, Point
@@ -35,7 +35,7 @@ class TuningTask:
         launches: how often a run of the model computes it.
         default, best: the default schedule and the fastest candidate, once they were measured.
         trials: how many candidates were tried, those of records included.
-        confirmed: the best share of the default's time that held when it was measured again.
+        confirmed: the best share of the default's time that held when it was measured again, and the record of it, ``winner``.
     """
 
     def __init__(self, problem: SchedulingProblem, launches: int = 1, seed: int = 0) -> None:
@@ -45,6 +45,7 @@ class TuningTask:
         self.best: Tried | None = None
         self.trials = 0
         self.confirmed = 1.0
+        self.winner: TrialRecord | None = None
         self.is_done = False
         self._hope = _HOPE
         self._made: dict[str, Candidate] = {}

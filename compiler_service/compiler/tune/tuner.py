@@ -7,20 +7,20 @@ the largest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.language.knobs import Knobs
-from compiler_service.compiler.tune.measuring.trial import OutcomeKind, Timing
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.problem import Candidate
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
-from compiler_service.compiler.tune.trying import Default, Trials, Tried, refused
+from compiler_service.compiler.tune.trying import Trials, Tried, refused
 from shared_ir.errors import ErrorCode, IngotError
 
 _BATCH = 8
@@ -39,8 +39,8 @@ class TrialLog(Protocol):
     def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
         """Those of ``candidates``, digests, that nobody else has measured or measures."""
 
-    def append(self, record: TrialRecord) -> None:
-        """Keep ``record``, whatever becomes of this process."""
+    def append(self, records: Iterable[TrialRecord]) -> None:
+        """Keep ``records``, whatever becomes of this process."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class Tuner:
         Raises:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log.
         """
-        open_tasks = [t for t in tasks if self.effort.again or not self.book.is_settled(t.workload.digest)]
+        open_tasks = [t for t in tasks if self.effort.again or not self._is_settled(t)]
         begun = list(self._begin(open_tasks))
         total = sum(task.seconds for task in begun)
         begun = sorted((t for t in begun if t.seconds >= _LEAST_SHARE * total), key=lambda t: -t.seconds)
@@ -89,7 +89,7 @@ class Tuner:
             self._say(begun, task, total)
         for task in begun:
             self._confirm(task, worth=0.0)
-            self.log.append(self.remembering.settled(task))
+            self.log.append([self.remembering.settled(task)])
         self.progress("tune", int(self.effort.seconds), int(self.effort.seconds), "")
 
     # -- one task
@@ -110,11 +110,14 @@ class Tuner:
             self._recall(task)
             yield task
 
+    def _is_settled(self, task: TuningTask) -> bool:
+        return self.book.is_settled(task.workload.digest, self.remembering.methods)
+
     def _seeds(self, task: TuningTask) -> Iterator[Point]:
         """Points to begin with: what is best for the nearest sizes, and what each other rule makes of the task."""
-        best = self.book.seed(task.workload.digest)
         near = self.book.nearest(task.workload)
-        yield from (Point.of(record.values) for record in (best, near) if record is not None)
+        if near is not None:
+            yield Point.of(near.values)
         knobs = Knobs()
         task.candidate(knobs)
         if "rule" in knobs.asked:
@@ -122,7 +125,9 @@ class Tuner:
 
     def _recall(self, task: TuningTask) -> None:
         """What an earlier run has measured is not measured again."""
-        for record in self.book.tried(task.workload.digest):
+        for record in self.book.of(task.workload.digest):
+            if record.compiler != self.remembering.compiler or record.methods != self.remembering.methods:
+                continue
             point = Point.of(record.values)
             try:
                 candidate = task.of_point(point)
@@ -134,6 +139,8 @@ class Tuner:
             task.trials += 1
             if share is not None and share < task.best_share:
                 task.best = self.remembering.recalled(point, candidate, record)
+            if record.confirmed and record.share < task.confirmed:
+                task.confirmed, task.winner = record.share, record
 
     def _batch(self, task: TuningTask) -> None:
         assert task.default is not None
@@ -145,7 +152,7 @@ class Tuner:
         for tried in self.trials.tried(task.problem, task.default, wanted, _SECONDS_OF_TRIAL):
             task.keep(tried)
             task.learn(tried.point, tried.candidate, tried.share)
-            self.log.append(self.remembering.record(task, tried))
+            self.log.append([self.remembering.record(task, tried)])
             if self._is_over():
                 break
         task.gained(before)
@@ -161,7 +168,7 @@ class Tuner:
                     candidate = task.of_point(point)
                 except Exception as error:  # whatever a rule met
                     task.learn(point, None, None)
-                    self.log.append(self.remembering.record(task, Tried(point, None, refused(error))))
+                    self.log.append([self.remembering.record(task, Tried(point, None, refused(error)))])
                     continue
                 if task.known(candidate):
                     task.learn(point, candidate, None)
@@ -185,8 +192,8 @@ class Tuner:
         holds, own, other = self.trials.confirmed(task.problem, default, best.candidate, _SECONDS_TO_CONFIRM)
         share = own.seconds / other.seconds
         if holds and share < task.confirmed:
-            task.confirmed = share
-            self.log.append(self.remembering.confirmed(task, best, own, other))
+            task.confirmed, task.winner = share, self.remembering.confirmed(task, best, own, other)
+            self.log.append([task.winner])
 
     # -- all of them
 

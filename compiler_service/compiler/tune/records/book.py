@@ -55,6 +55,11 @@ class RecordBook:
         """Digests of the candidates that this version of the compiler made and that were tried, whatever came of them."""
         return frozenset(r.candidate for r in self.of(workload) if r.compiler == self._version)
 
+    def is_settled(self, workload: str, methods: Collection[str]) -> bool:
+        """Whether a tuner has left the task, as this version of the compiler makes it, for good."""
+        own = self._of_workload.get(workload, ())
+        return any(r.settled and r.compiler == self._version and frozenset(r.methods) == frozenset(methods) for r in own)
+
     def of(self, workload: str) -> Sequence[TrialRecord]:
         """All that is known of a workload, of any version of the compiler."""
         return tuple(self._of_workload.get(workload, ()))

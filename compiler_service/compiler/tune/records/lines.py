@@ -110,8 +110,8 @@ def _entry(line: bytes) -> TrialRecord | Claim:
 def _record(entry: Mapping[str, Any]) -> TrialRecord:
     texts = {n: _text(n, entry[n]) for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")}
     seconds = {n: _seconds(n, entry[n]) for n in ("seconds", "spread", "default_seconds", "default_spread", "time")}
-    if type(entry["confirmed"]) is not bool:
-        raise ValueError("confirmed is true or false")
+    if not all(type(entry[name]) is bool for name in ("confirmed", "settled")):
+        raise ValueError("confirmed and settled are true or false")
     record = TrialRecord(
         **texts,
         **seconds,
@@ -121,6 +121,7 @@ def _record(entry: Mapping[str, Any]) -> TrialRecord:
         schedules=tuple(from_json(schedule) for schedule in _list("schedules", entry["schedules"])),
         outcome=OutcomeKind(entry["outcome"]),
         confirmed=entry["confirmed"],
+        settled=entry["settled"],
         others={name: value for name, value in entry.items() if name not in _OWN | _FRAME},
     )
     if record.outcome is OutcomeKind.MEASURED and not record.seconds:

@@ -89,6 +89,7 @@ class TrialRecord:
         seconds: median time of one run; ``spread`` of its rounds, in seconds. Both are 0 unless the outcome is ``measured``.
         default_seconds: of the default schedule in the same rounds, with its ``default_spread``; 0 where it was not measured beside it.
         confirmed: measured in turns with the default schedule, twice, and faster each time by more than both spreads.
+        settled: the tuner has left the task, of which this is the best candidate that was confirmed, or the default schedule.
         output: sha256 of the results, which equal those of the default schedule; empty where nobody looked.
         time: when, in seconds since the epoch.
         others: fields of a later version, by name; they are kept.
@@ -111,6 +112,7 @@ class TrialRecord:
     default_seconds: float = 0.0
     default_spread: float = 0.0
     confirmed: bool = False
+    settled: bool = False
     output: str = ""
     time: float = 0.0
     others: Mapping[str, Any] = field(default_factory=dict)
