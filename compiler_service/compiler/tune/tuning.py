@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
 
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
@@ -14,8 +15,8 @@ from compiler_service.compiler.schedule.default import candidate_schedules, meth
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.records import Record, kernel_digest
-from compiler_service.compiler.tune.search import CandidateTiming, search
 from compiler_service.compiler.version import compiler_version
+from shared_ir.errors import IngotError
 from shared_ir.expr.dim import evaluate, evaluate_alike, product
 from shared_ir.machine.target import Target
 
@@ -27,6 +28,54 @@ _MOST_FLOPS = 2**63 - 1
 """What too many to count are taken for."""
 _FEWEST_FLOPS = 2e6
 """Lighter kernels are not worth a measurement."""
+
+
+@dataclass(frozen=True)
+class CandidateTiming:
+    """Median seconds of one run, and the spread of the rounds."""
+
+    seconds: float
+    spread: float
+
+
+Measure = Callable[[Schedule], CandidateTiming]
+"""Builds the kernel with a schedule and times it in a process of its own; IngotError when that fails."""
+
+
+@dataclass(frozen=True)
+class Best:
+    schedule: Schedule
+    timing: CandidateTiming
+    default: CandidateTiming
+    candidates: int
+
+
+_MOST_PART_OF_DEFAULT_TIME = 0.98
+"""A schedule must beat the default by two percent, measured twice: noise does not replace the model's choice."""
+
+
+def _search(candidates: Sequence[Schedule], measure: Measure) -> Best | None:
+    """The fastest of ``candidates``, whose first is the default; None when the default cannot be measured."""
+    try:
+        default = measure(candidates[0])
+    except IngotError:
+        return None
+    best, timing, tried = candidates[0], default, 1
+    for schedule in candidates[1:]:
+        try:
+            found = measure(schedule)
+        except IngotError:
+            continue  # a schedule that does not build or crashes is no candidate
+        tried += 1
+        if found.seconds < timing.seconds:
+            best, timing = schedule, found
+    if best is not candidates[0]:
+        again, baseline = measure(best), measure(candidates[0])
+        default = min(default, baseline, key=lambda t: t.seconds)
+        timing = max(timing, again, key=lambda t: t.seconds)
+        if timing.seconds > default.seconds * _MOST_PART_OF_DEFAULT_TIME:
+            best, timing = candidates[0], default
+    return Best(best, timing, default, tried)
 
 
 class TuningRecords:
@@ -88,7 +137,7 @@ def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str])
     candidates = found[:trials]
     if len(candidates) < 2:
         return None
-    best = search(candidates, lambda schedule: _measure(kernel, schedule, target))
+    best = _search(candidates, lambda schedule: _measure(kernel, schedule, target))
     if best is None:
         return None
     return Record(
