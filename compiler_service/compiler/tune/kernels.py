@@ -76,7 +76,8 @@ class KernelProblem:
         (function,) = lowered.functions
         preparations = self._kernel.preparations(lowered.candidate.schedules[0])
         buffers = [
-            self._argument(number, function, preparation, most_copied) for number, preparation in enumerate(preparations)
+            self._argument(number, function, preparation, most_copied)
+            for number, preparation in enumerate(preparations)
         ]
         buffers.append(TrialBuffer(self._bytes(function, len(preparations)), is_result=True))
         launch = Launch(

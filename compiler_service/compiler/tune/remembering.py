@@ -63,9 +63,7 @@ class Remembering:
         assert task.default is not None, "the default schedule of a task that ends was measured"
         timing, candidate = task.default.timing, task.default.candidate
         outcome = Outcome(OutcomeKind.MEASURED, timing, task.default.results)
-        return replace(
-            self.record(task, Tried(Point.of(candidate.values), candidate, outcome, timing)), settled=True
-        )
+        return replace(self.record(task, Tried(Point.of(candidate.values), candidate, outcome, timing)), settled=True)
 
     def recalled(self, point: Point, candidate: Candidate, record: TrialRecord) -> Tried:
         """What an earlier run has measured."""

@@ -1,7 +1,7 @@
 """The tuner: gives time to the task where the model gains most, and keeps what holds when it is measured again.
 
-Which task is next follows Ansor's scheduler (Zheng et al., OSDI 2020, section 6): the one whose time, times what its last batches gained, is
-the largest.
+Which task is next follows Ansor's scheduler (Zheng et al., OSDI 2020, section 6): the one whose time, times what its last batches
+gained, is the largest.
 """
 
 from __future__ import annotations

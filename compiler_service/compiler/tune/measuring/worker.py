@@ -3,8 +3,8 @@
 Frames (:mod:`compiler_service.compiler.codegen.toolchain.frames`) on standard input, answers on standard output:
 
 - ``{"op": "content", "digest": D}`` and bytes: kept for trials that name it, until ``{"op": "forget"}``; no answer.
-- ``{"op": "run", "seconds": S, "trials": [...]}`` and the objects of all trials, one after the other: ``{"began": n}`` before the first run of trial n,
-  ``{"results": [sizes]}`` and bytes after it, and at last ``{"rounds": [[seconds, ..], ..]}``.
+- ``{"op": "run", "seconds": S, "trials": [...]}`` and the objects of all trials, one after the other: ``{"began": n}`` before the
+  first run of trial n, ``{"results": [sizes]}`` and bytes after it, and at last ``{"rounds": [[seconds, ..], ..]}``.
 """
 
 from __future__ import annotations

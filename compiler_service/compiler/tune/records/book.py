@@ -58,7 +58,9 @@ class RecordBook:
     def is_settled(self, workload: str, methods: Collection[str]) -> bool:
         """Whether a tuner has left the task, as this version of the compiler makes it, for good."""
         own = self._of_workload.get(workload, ())
-        return any(r.settled and r.compiler == self._version and frozenset(r.methods) == frozenset(methods) for r in own)
+        return any(
+            r.settled and r.compiler == self._version and frozenset(r.methods) == frozenset(methods) for r in own
+        )
 
     def of(self, workload: str) -> Sequence[TrialRecord]:
         """All that is known of a workload, of any version of the compiler."""
@@ -101,7 +103,9 @@ def merge(*sets: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
     return tuple(found[line] for line in sorted(found))
 
 
-def prune(records: Iterable[TrialRecord], keep: int | None = None, compiler: str | None = None) -> tuple[TrialRecord, ...]:
+def prune(
+    records: Iterable[TrialRecord], keep: int | None = None, compiler: str | None = None
+) -> tuple[TrialRecord, ...]:
     """What is worth to be kept.
 
     Args:

@@ -108,7 +108,10 @@ def _entry(line: bytes) -> TrialRecord | Claim:
 
 
 def _record(entry: Mapping[str, Any]) -> TrialRecord:
-    texts = {n: _text(n, entry[n]) for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")}
+    texts = {
+        n: _text(n, entry[n])
+        for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")
+    }
     seconds = {n: _seconds(n, entry[n]) for n in ("seconds", "spread", "default_seconds", "default_spread", "time")}
     if not all(type(entry[name]) is bool for name in ("confirmed", "settled")):
         raise ValueError("confirmed and settled are true or false")

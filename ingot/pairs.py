@@ -1,0 +1,71 @@
+"""Two artifacts of one model, run in turns."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from ingot.artifact import Artifact
+from ingot.model import load
+from shared_ir.errors import IngotError
+from shared_ir.expr.dim import dim_symbols
+
+_ROUNDS = 15
+_ROUND_SECONDS = 0.05
+_EXTENT = 64
+"""Elements along a dim that the model leaves open; 1 along the first one of an input."""
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A model with default schedules and with tuned ones, run in turns by one process, one thread.
+
+    Attributes:
+        default, tuned: median seconds of one inference.
+        noise: half the distance between the quartiles of the rounds' ratios.
+    """
+
+    default: float
+    tuned: float
+    noise: float
+
+    @property
+    def speedup(self) -> float:
+        """Above 1 the tuned one is faster."""
+        return self.default / self.tuned
+
+
+def compare_artifacts(default: Artifact, tuned: Artifact) -> Comparison | None:
+    """Run two artifacts of one model in turns, one thread; None where the model takes what cannot be made up here."""
+    from compiler_service.compiler.reference.verification import make_inputs
+
+    models = [load(artifact, threads=1) for artifact in (default, tuned)]
+    specs = models[0].inputs
+    sizes = {symbol: _EXTENT for spec in specs for symbol in dim_symbols(spec.shape)}
+    sizes |= {symbol: 1 for spec in specs if len(spec.shape) > 1 for symbol in dim_symbols(spec.shape[:1])}
+    inputs = make_inputs(specs, sizes)
+    runs = [partial(model.run, inputs) for model in models]
+    try:
+        for run in runs:
+            run()
+    except IngotError:
+        return None
+    count = max(1, int(_ROUND_SECONDS / max(1e-6, _timed(runs[0], 1))))
+    times: tuple[list[float], list[float]] = ([], [])
+    for number in range(_ROUNDS):
+        for place in (0, 1) if number % 2 == 0 else (1, 0):
+            times[place].append(_timed(runs[place], count))
+    ratios = [own / other for other, own in zip(*times, strict=True)]
+    low, _, high = statistics.quantiles(ratios, n=4)
+    return Comparison(statistics.median(times[0]), statistics.median(times[1]), (high - low) / 2)
+
+
+def _timed(run: Callable[[], Any], count: int) -> float:
+    start = time.perf_counter()
+    for _ in range(count):
+        run()
+    return (time.perf_counter() - start) / count

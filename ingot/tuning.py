@@ -1,0 +1,225 @@
+"""Find faster schedules for a model on the machine at hand, and keep what was found."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ingot.compiling import Progress, Shapes, has_children
+from ingot.compiling import compile as compile_here
+from ingot.home import home_directory
+from ingot.pairs import Comparison, compare_artifacts
+from ingot.sources import compiler, model_source
+from ingot.target import chosen_target
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
+from shared_ir.storage.faults import told
+
+if TYPE_CHECKING:
+    from compiler_service.compiler.tune.measuring.trial import Measurer
+    from compiler_service.compiler.tune.records.record import TrialRecord
+
+EFFORTS: Mapping[str, float] = {"quick": 60.0, "normal": 300.0, "thorough": 1800.0}
+"""Seconds that a tuner may take."""
+MOST_SECONDS = 86400.0
+"""Of one run."""
+RECORDS_FILE = "records.jsonl"
+"""Of an installation, in its home folder."""
+_SMALL_GAIN = 0.03
+"""Gains of a task that are dropped first where the model as a whole has become slower, as a part of the task's time."""
+
+
+@dataclass(frozen=True)
+class TunedTask:
+    """One scheduling problem of a model.
+
+    Attributes:
+        label: its operators.
+        default_seconds, seconds: of one run with the default schedule, and with the one that is taken.
+        rule: that gave the one that is taken.
+        values: what of it differs from the model of the target, by the names of the knobs.
+    """
+
+    label: str
+    default_seconds: float
+    seconds: float
+    rule: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class TuningResult:
+    """What tuning a model has come to.
+
+    Attributes:
+        tasks: those that were measured, the one that takes longest first.
+        model: None where it cannot be run here.
+        dropped: gains of single tasks that were not kept, since the model as a whole was no faster with them.
+    """
+
+    tasks: tuple[TunedTask, ...]
+    trials: int
+    seconds: float
+    records: Path
+    model: Comparison | None = None
+    dropped: int = 0
+
+
+def tune(
+    model: Any,
+    target: str | Target = "host",
+    *,
+    seconds: float | str = "normal",
+    records: str | Path | None = None,
+    again: bool = False,
+    shapes: Shapes | None = None,
+    progress: Progress | None = None,
+    in_process: bool = False,
+    measurer: Measurer | None = None,
+    **options: Any,
+) -> TuningResult:
+    """Measure schedules of a model's kernels, and write down which are faster than the default ones. :func:`ingot.compile` takes them
+    from the same file (``records=``). A model is never made slower: each gain is measured in turns with the default schedule, twice, and
+    so is the model as a whole in the end.
+
+    Args:
+        model: as :func:`ingot.compile` takes it, but for torch modules.
+        target: this machine; another one with ``measurer``.
+        seconds: in all, or ``quick`` (60), ``normal`` (300), ``thorough`` (1800).
+        records: the file that is read and added to, by default ``records.jsonl`` in the home of the installation. A run that was killed
+            goes on where it was; several runs share one file.
+        again: also take up tasks that an earlier run has settled.
+        shapes: dims of inputs to pin or to name. Extents that stay open are measured at 64, the first one of an input at 1.
+        progress: told of every step, as :func:`ingot.compile` tells it.
+        in_process: read files and bytes in this process too: for models of one's own. Always so with ``measurer``.
+        measurer: runs trials on another machine.
+        options: the other fields of :class:`compiler_service.compiler.options.CompileOptions`.
+
+    Raises:
+        IngotError: whatever keeps the model from being compiled; INVALID_ARGUMENT, the target is not this machine, or the effort is none;
+            DEVICE_TIMEOUT, the other machine is lost: what was learned is in the file.
+    """
+    path = Path(records) if records is not None else home_directory() / RECORDS_FILE
+    run = _Run(model, chosen_target(target), _seconds(seconds), path, again, progress or _silent, in_process, measurer)
+    return run.tune({"shapes": {} if shapes is None else shapes, **options})
+
+
+@dataclass(frozen=True)
+class _Run:
+    model: Any
+    target: Target
+    seconds: float
+    records: Path
+    again: bool
+    progress: Progress
+    in_process: bool
+    measurer: Measurer | None
+
+    def tune(self, options: dict[str, Any]) -> TuningResult:
+        began = time.monotonic()
+        with compiler():
+            from compiler_service.compiler.options import CompileOptions
+        with told("the tuning records cannot be written", self.records):
+            self.records.parent.mkdir(parents=True, exist_ok=True)
+            self.records.touch()
+            known = self.records.stat().st_size
+        self._measure(CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))}))
+        found = self._read()
+        trials = self._trials_since(known)
+        result = TuningResult(_tasks(found), trials, 0.0, self.records)
+        if self.measurer is None and result.tasks:
+            result = self._compared(result, options)
+        return replace(result, seconds=time.monotonic() - began)
+
+    def _measure(self, options: Any) -> None:
+        source = model_source(self.model, None)
+        own = hasattr(self.model, "SerializeToString") or hasattr(self.model, "_compiler_source")
+        if has_children() and not self.in_process and not own and self.measurer is None:
+            from compiler_service.stages.local import tune_in_child
+
+            tune_in_child(source, self.target, options, self.records, self.progress, again=self.again)
+            return
+        from compiler_service.compiler.pipeline import tune_model
+
+        tune_model(
+            source,
+            self.target,
+            options,
+            self.progress,
+            self.records.read_bytes(),
+            self.records,
+            again=self.again,
+            measurer=self.measurer,
+        )
+
+    def _compared(self, result: TuningResult, options: dict[str, Any]) -> TuningResult:
+        """The model as a whole, and without the gains that it has none of.
+
+        Gains that were measured kernel by kernel may be lost where kernels share caches: smaller ones first are given up.
+        """
+        gained = [t for t in result.tasks if t.seconds < t.default_seconds]
+        if not gained:
+            return result
+        plain = self._compiled(b"", options)
+        dropped = 0
+        for least in (0.0, _SMALL_GAIN, 1.0):
+            dropped += self._drop(least)
+            tuned = self._compiled(self.records.read_bytes(), options)
+            comparison = compare_artifacts(plain, tuned)
+            if comparison is None or comparison.tuned <= comparison.default * (1 + comparison.noise):
+                return replace(result, model=comparison, dropped=dropped, tasks=_tasks(self._read()))
+        return replace(result, dropped=dropped, tasks=_tasks(self._read()))
+
+    def _compiled(self, records: bytes, options: dict[str, Any]) -> Any:
+        return compile_here(self.model, self.target, records=records, in_process=self.in_process, **options)
+
+    def _drop(self, least: float) -> int:
+        """Give up the gains of tasks that are smaller than ``least``; how many there were."""
+        from compiler_service.compiler.tune.records.journal import Journal
+
+        found = [r for r in self._read() if r.confirmed and 1 - r.share < least]
+        Journal(self.records).append([replace(r, confirmed=False, settled=True, time=time.time()) for r in found])
+        return len(found)
+
+    def _trials_since(self, size: int) -> int:
+        """How many trials were added to the file behind its first ``size`` bytes, by whoever shares it."""
+        from compiler_service.compiler.tune.records.lines import read_lines
+
+        with self.records.open("rb") as file:
+            file.seek(size)
+            return sum(not r.confirmed and not r.settled for r in read_lines(file.read())[0])
+
+    def _read(self) -> Sequence[TrialRecord]:
+        """The last settled record of each task of the target, as this version of the compiler makes it."""
+        from compiler_service.compiler.tune.records.book import settled
+        from compiler_service.compiler.tune.records.lines import read_lines
+
+        return settled(read_lines(self.records.read_bytes())[0], self.target)
+
+
+def _seconds(asked: float | str) -> float:
+    seconds = EFFORTS.get(asked) if isinstance(asked, str) else asked
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is None or not is_number or not 0 < seconds <= MOST_SECONDS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "no such effort",
+            field="seconds",
+            expected=f"{', '.join(EFFORTS)}, or seconds up to {MOST_SECONDS:g}",
+            received=repr(asked)[:80],
+        )
+    return float(seconds)
+
+
+def _silent(stage: str, done: int, total: int, message: str) -> None:
+    """Reports nothing."""
+
+
+def _tasks(records: Sequence[TrialRecord]) -> tuple[TunedTask, ...]:
+    return tuple(
+        TunedTask(r.label, r.default_seconds, r.seconds if r.confirmed else r.default_seconds, r.rule, dict(r.values))
+        for r in sorted(records, key=lambda r: -r.default_seconds)
+    )
