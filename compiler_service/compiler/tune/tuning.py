@@ -5,10 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
-from compiler_service.compiler.codegen.toolchain.host import machine_name
+from compiler_service.compiler.codegen.toolchain.host import host_target, machine_name
 from compiler_service.compiler.codegen.toolchain.measure import Trial, measure_kernel
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.program.kernels import Kernel, ScheduleSource
@@ -18,6 +19,7 @@ from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.book import RecordBook, schedule_of
+from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.record import TrialRecord, Workload, kernel_digest
 from compiler_service.compiler.version import compiler_version
 from shared_ir.errors import ErrorCode, IngotError
@@ -44,6 +46,20 @@ def tuned_schedules(book: RecordBook) -> ScheduleSource:
     return lambda kernel, methods: schedule_of(book.best(kernel_digest(kernel.key), methods))
 
 
+def require_measurable(target: Target) -> None:
+    """Raises IngotError INVALID_ARGUMENT when ``target`` is not this machine."""
+    host = host_target()
+    if target.triple != host.triple or not target.required_features <= host.required_features:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "tuning measures on the machine that compiles, which cannot run code for the target",
+            field="tune",
+            expected=f"a target that {host.cpu} can run",
+            received=str(target),
+            remedy="Tune on a machine of the target's kind, or compile without tuning.",
+        )
+
+
 def tune_kernels(
     kernels: Sequence[Kernel],
     launches: Sequence[KernelDefinition],
@@ -52,16 +68,23 @@ def tune_kernels(
     seconds: float,
     progress: Progress,
     methods: Collection[str],
-    keep: Keep,
-) -> None:
+    journal: Path | None,
+) -> tuple[TrialRecord, ...]:
     """Measure schedules of the heavy kernels that ``book`` does not know, heaviest first; each has an equal part of the time that is left.
 
     Args:
         launches: every launch of the model, to tell which kernels are heavy.
         methods: those that round more than plain sums and that may be used.
-        keep: is given each trial as it ends.
+        journal: file that each trial is added to as it ends; None for none.
     """
     heavy, began = _by_weight(kernels, launches), time.monotonic()
+    kept, found = None if journal is None else Journal(journal), list[TrialRecord]()
+
+    def keep(record: TrialRecord) -> None:
+        found.append(record)
+        if kept is not None:
+            kept.append([record])
+
     for number, kernel in enumerate(heavy):
         left = began + seconds - time.monotonic()
         until = time.monotonic() + left / (len(heavy) - number)
@@ -73,6 +96,7 @@ def tune_kernels(
             name = f"{kernel.definition.label} ({number + 1} of {len(heavy)})"
             progress("tune", spent, int(seconds), f"{name}: {trials} trials, best {best * 1e6:.1f} us")
     progress("tune", int(seconds), int(seconds), "")
+    return tuple(found)
 
 
 def _by_weight(kernels: Sequence[Kernel], launches: Sequence[KernelDefinition]) -> list[Kernel]:
@@ -97,7 +121,9 @@ class _KernelTask:
 
     def run(self, book: RecordBook, until: float) -> Iterator[tuple[int, float]]:
         """Measures; how many trials there were so far, and the seconds of the best."""
-        candidates = candidate_schedules(self.kernel.definition.output, self.kernel.constants, self.target, self.methods)
+        candidates = candidate_schedules(
+            self.kernel.definition.output, self.kernel.constants, self.target, self.methods
+        )
         tried = book.tried(kernel_digest(self.kernel.key))
         left = [s for s in candidates[1:] if replace(self._record, schedules=(s,)).candidate not in tried]
         default = self._trial(candidates[0]) if left else None

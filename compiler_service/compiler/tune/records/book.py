@@ -15,6 +15,9 @@ from shared_ir.machine.target import Target
 _CONFIRMED = b'"confirmed":true'
 """In canonical JSON there is one way to write it, and a line that spells it otherwise is none."""
 
+MOST_KEPT_BYTES = 32 << 20
+"""Of the records of a model for a target in the store of a service: some 30 000, half an hour of trials of 50 ms."""
+
 
 class RecordBook:
     """Records of one target, by what they are about.
@@ -96,7 +99,20 @@ def merge(*sets: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
     return tuple(found[line] for line in sorted(found))
 
 
-def prune(records: Iterable[TrialRecord], keep: int | None = None, compiler: str | None = None) -> tuple[TrialRecord, ...]:
+def merged(old: bytes, new: bytes, most: int = MOST_KEPT_BYTES) -> bytes:
+    """The lines of both, each once and sorted, what is no record left out. Where these are more than ``most`` bytes, as many of each
+    workload are dropped as it takes, those that are worth least first."""
+    found = {write_line(record): record for data in (old, new) for record in read_lines(data)[0]}
+    data, keep = b"".join(sorted(found)), len(found)
+    while len(data) > most and keep:
+        keep //= 2
+        data = write_lines(prune(found.values(), keep))
+    return data
+
+
+def prune(
+    records: Iterable[TrialRecord], keep: int | None = None, compiler: str | None = None
+) -> tuple[TrialRecord, ...]:
     """What is worth to be kept.
 
     Args:

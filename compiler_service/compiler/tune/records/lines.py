@@ -108,7 +108,10 @@ def _entry(line: bytes) -> TrialRecord | Claim:
 
 
 def _record(entry: Mapping[str, Any]) -> TrialRecord:
-    texts = {n: _text(n, entry[n]) for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")}
+    texts = {
+        n: _text(n, entry[n])
+        for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")
+    }
     seconds = {n: _seconds(n, entry[n]) for n in ("seconds", "spread", "default_seconds", "default_spread", "time")}
     if type(entry["confirmed"]) is not bool:
         raise ValueError("confirmed is true or false")

@@ -62,7 +62,9 @@ def distance(one: Workload, other: Workload) -> float:
     is as far as half as large; infinite where there are not as many."""
     if len(one.sizes) != len(other.sizes) or one.family != other.family:
         return math.inf
-    logarithms = (math.log2(max(a, _LEAST_SIZE) / max(b, _LEAST_SIZE)) for a, b in zip(one.sizes, other.sizes, strict=True))
+    logarithms = (
+        math.log2(max(a, _LEAST_SIZE) / max(b, _LEAST_SIZE)) for a, b in zip(one.sizes, other.sizes, strict=True)
+    )
     return sum(map(abs, logarithms))
 
 
