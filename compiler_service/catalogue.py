@@ -7,16 +7,17 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.describing import records_digest
 from compiler_service.compiler.frontend.reading.arriving import ArrivingModel
 from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWEST_OPSET
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
+from compiler_service.compiler.tune.records.book import merged
 from compiler_service.compiler.version import compiler_version
 from compiler_service.jobs.neighbours import Compiler
 from compiler_service.jobs.records import UploadedModel
 from shared_ir.artifact.value import artifact_key
-from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, Target, resolve_target
 
@@ -95,8 +96,10 @@ class PipelineCompiler:
             ) from error
 
     def artifact_key(self, source: UploadedModel, target: Target, options: Mapping[str, Any], records: bytes) -> str:
-        digest = sha256_hex(records) if records else ""
-        return artifact_key(source.digest, target, options, digest, compiler_version())
+        return artifact_key(source.digest, target, options, records_digest(records, target), compiler_version())
+
+    def merge_records(self, old: bytes, new: bytes) -> bytes:
+        return merged(old, new)
 
     def options(self) -> Sequence[OptionDescription]:
         lines = _attribute_descriptions(CompileOptions.__doc__ or "")

@@ -194,10 +194,10 @@ class _Run:
 
     def _read(self) -> Sequence[TrialRecord]:
         """The last settled record of each task of the target, as this version of the compiler makes it."""
-        from compiler_service.compiler.tune.records.book import settled
+        from compiler_service.compiler.tune.records.book import RecordBook
         from compiler_service.compiler.tune.records.lines import read_lines
 
-        return settled(read_lines(self.records.read_bytes())[0], self.target)
+        return RecordBook(read_lines(self.records.read_bytes())[0], self.target).settled()
 
 
 def _seconds(asked: float | str) -> float:

@@ -14,6 +14,7 @@ from compiler_service.compiler.program.kernels import BuiltKernel
 from compiler_service.compiler.program.module_source import ModuleSource
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.tensor_expr.registry import own_versions
+from compiler_service.compiler.tune.records.book import answers
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import ABI_VERSION, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
@@ -32,9 +33,10 @@ def describe(
 ) -> Manifest:
     """The manifest of what is compiled from these; it names everything that changes code, of passes what they ``made``, a digest."""
     given, model_sha256, version = options.to_dict(), source.sha256(), code_version(target)
+    tuned = records_digest(records, target)
     return Manifest(
         name=name,
-        key=artifact_key(model_sha256 + made, target, given, sha256_hex(records) if records else "", version),
+        key=artifact_key(model_sha256 + made, target, given, tuned, version),
         abi_version=ABI_VERSION,
         compiler_version=version,
         triple=target.triple,
@@ -44,6 +46,12 @@ def describe(
         model_sha256=model_sha256,
         options=given,
     )
+
+
+def records_digest(records: bytes, target: Target) -> str:
+    """Of the tuning records that a compilation for ``target`` may take a schedule from; empty where there are none."""
+    usable = answers(records, target)
+    return sha256_hex(usable) if usable else ""
 
 
 def digest_of(variants: Sequence[Variant]) -> str:

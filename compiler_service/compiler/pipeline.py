@@ -11,7 +11,6 @@ from typing import Any
 from compiler_service.compiler.backends.face import Backend
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
-from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.describing import describe, describe_code, digest_of
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.compiler.frontend.importing.inference import Inference
@@ -28,10 +27,12 @@ from compiler_service.compiler.objects import submit_kernel
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
+    TUNED,
     BuiltKernel,
     Kernel,
     distinct_kernels,
     schedules_for,
+    warn_of_record,
     warn_of_schedule,
 )
 from compiler_service.compiler.program.module_source import ModuleSource
@@ -49,8 +50,9 @@ from compiler_service.compiler.reference.verification import (
 )
 from compiler_service.compiler.schedule.default import METHODS, RULES, ChosenSchedule, RuleRow
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
-from compiler_service.compiler.tune.records import merge, read_records, write_records
-from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
+from compiler_service.compiler.tune.records.book import RecordBook, answers
+from compiler_service.compiler.tune.records.lines import read_lines, write_lines
+from compiler_service.compiler.tune.tuning import require_measurable, tune_kernels, tuned_schedules
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -72,7 +74,7 @@ def compile_model(
     """Compile ``source`` for ``target``; at a lower level than asked for where an optimisation is at fault.
 
     Args:
-        records: tuning records (:mod:`compiler_service.compiler.tune.records`); kernels without one take the default schedule.
+        records: tuning records (:mod:`compiler_service.compiler.tune.records.lines`); kernels without one take the default schedule.
         workers: child processes that LLVM runs in, by default one per core; 0 runs it in this process.
         weights_path: file to write the weights to, which the artifact then refers to; else a temporary one without a name.
         passes: what graphs go through in place of the pipeline of the level; no other level is tried then.
@@ -134,7 +136,7 @@ def compile_as_asked(
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
         kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
-        tuned = TuningRecords(read_records(records), target)
+        tuned = tuned_schedules(RecordBook(read_lines(answers(records, target))[0], target))
 
     rules, methods = rules_of(backend), allowed_methods(options, backend)
     ways = [(k, schedules_for(k, target, tuned, methods, rules)) for k in kernels]
@@ -232,10 +234,11 @@ def build_kernel(
         IngotError: COMPILER_FAULT, none fits.
 
     Warns:
-        ScheduleFaultWarning: the first one does not.
+        ScheduleFaultWarning: the first one does not. TuningRecordWarning: one of a record does not.
     """
     fault: Exception | None = None
     for choose in schedules:
+        chosen = None
         try:
             with log.part("schedule"):
                 chosen = choose()
@@ -248,7 +251,10 @@ def build_kernel(
             with log.part("loop passes"):
                 function = loop_passes.run(nest, verifies=log.verifies)
         except Exception as error:  # whatever a rule or a step met
-            fault = fault or error
+            if chosen is not None and chosen.rule == TUNED:
+                warn_of_record(kernel, error)
+            else:
+                fault = fault or error
             continue
         if fault is not None:
             warn_of_schedule(kernel, fault)
@@ -264,15 +270,20 @@ def tune_model(
     options: CompileOptions,
     progress: Progress = silent,
     records: bytes = b"",
+    journal: Path | None = None,
     passes: ModulePasses | None = None,
 ) -> bytes:
-    """Measure schedules of the heavy kernels on this machine; the records, those in ``records`` included.
+    """Measure schedules of the heavy kernels on this machine, for as long as ``options`` say; the records, those in ``records`` included.
+
+    Args:
+        journal: file that each trial is added to as it ends (:mod:`compiler_service.compiler.tune.records.journal`).
 
     Raises:
         IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
+        OSError: the journal cannot be written.
     """
     with typed_faults():
-        return records if options.tune < 2 else _tuned(source, target, options, progress, records, passes)
+        return _tuned(source, target, options, progress, records, journal, passes) if options.tune else records
 
 
 def _tuned(
@@ -281,30 +292,21 @@ def _tuned(
     options: CompileOptions,
     progress: Progress,
     records: bytes,
+    journal: Path | None,
     passes: ModulePasses | None,
 ) -> bytes:
-    if target.triple != host_target().triple or not target.required_features <= host_target().required_features:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "tuning measures on the machine that compiles, which cannot run code for the target",
-            field="tune",
-            expected=f"a target that {host_target().cpu} can run",
-            received=str(target),
-            remedy="Tune on a machine of the target's kind, or compile without tuning.",
-        )
+    require_measurable(target)
     log = Log.from_environment(progress)
     with log.stage("import"):
         variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
     with log.stage("passes"):
         variants = tuple(define_kernels(optimize(v, target, options, log, passes)) for v in variants)
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
-    old = read_records(records)
-    known = TuningRecords(old, target)
+    known, _ = read_lines(records)
     definitions = [d for v in variants for d in v.definitions]
-    found = tune_kernels(
-        kernels, definitions, known, target, options.tune, progress, allowed_methods(options, backend_of(target))
-    )
-    return write_records(merge(old, found))
+    methods, book = allowed_methods(options, backend_of(target)), RecordBook(known, target)
+    found = tune_kernels(kernels, definitions, book, target, options.tune, progress, methods, journal)
+    return write_lines((*known, *found)) if found else records
 
 
 def verify_artifact(

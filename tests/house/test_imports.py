@@ -87,6 +87,12 @@ BELOW: dict[str, tuple[str, ...]] = {
         f"{C}.version",
         "shared_ir",
     ),
+    f"{C}.tune.records": (
+        f"{C}.tune.measuring.trial",
+        f"{C}.schedule",
+        f"{C}.version",
+        "shared_ir",
+    ),
     "compiler_service.boundary": ("shared_ir",),
     "compiler_service.jobs": ("compiler_service.boundary.parts", "shared_ir"),
     "compiler_service.store": ("compiler_service.jobs.records", "compiler_service.stages.process", "shared_ir"),

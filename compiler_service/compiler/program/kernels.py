@@ -42,6 +42,8 @@ from shared_ir.machine.target import Target
 
 ScheduleSource = Callable[["Kernel", Collection[str]], Schedule | None]
 """A tuned schedule for a kernel, or None to take the default."""
+TUNED = "tuned"
+"""In place of the name of a rule, where a schedule is that of a tuning record."""
 
 
 @dataclass(frozen=True)
@@ -318,17 +320,28 @@ def schedules_for(
     methods: Collection[str] = (),
     rules: Sequence[RuleRow] = RULES,
 ) -> Iterator[Callable[[], ChosenSchedule | None]]:
-    """Ways to come by a schedule of ``kernel``, the fastest first: the tuned one or that of the rules; then, for where that does
-    not fit, plain ones, the last of which fits every kernel. Each may find that it has none, or that a rule is broken."""
+    """Ways to come by a schedule of ``kernel``, the fastest first: the tuned one; that of the rules; then, for where that does not fit,
+    plain ones, the last of which fits every kernel. Each may find that it has none, or that a rule is broken."""
     if rules:
-        yield lambda: _tuned(kernel, tuned, methods) or kernel.chosen_schedule(target, methods, rules)
+        yield lambda: _tuned(kernel, tuned, methods)
+        yield lambda: kernel.chosen_schedule(target, methods, rules)
     for row in PLAIN_RULES:
         yield partial(kernel.schedule_by, row, target)
 
 
 def _tuned(kernel: Kernel, tuned: ScheduleSource, methods: Collection[str]) -> ChosenSchedule | None:
     schedule = tuned(kernel, methods)
-    return None if schedule is None else ChosenSchedule("tuned", schedule)
+    return None if schedule is None else ChosenSchedule(TUNED, schedule)
+
+
+class TuningRecordWarning(RuntimeWarning):
+    """The schedule of a tuning record does not fit the kernel that it names: the default one is taken."""
+
+
+def warn_of_record(kernel: Kernel, fault: Exception) -> None:
+    """Warns TuningRecordWarning: what a record says of ``kernel`` does not fit."""
+    message = f"the tuned schedule of kernel {kernel.name} does not fit, and is passed over: {fault}"
+    warnings.warn(message, TuningRecordWarning, stacklevel=3)
 
 
 def warn_of_schedule(kernel: Kernel, fault: Exception) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.codegen.toolchain.host import machine_name
+from compiler_service.compiler.codegen.toolchain.host import host_target, machine_name
 from compiler_service.compiler.program.kernels import Kernel, ScheduleSource
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
@@ -18,12 +18,27 @@ from compiler_service.compiler.tune.tasks import tasks_of
 from compiler_service.compiler.tune.trying import Trials
 from compiler_service.compiler.tune.tuner import TrialLog, Tuner, TuningEffort
 from compiler_service.compiler.version import compiler_version
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 
 def tuned_schedules(book: RecordBook) -> ScheduleSource:
     """What a compilation takes from records: the fastest that was confirmed for the very kernel."""
     return lambda kernel, methods: schedule_of(book.best(kernel_digest(kernel.key), methods))
+
+
+def require_measurable(target: Target) -> None:
+    """Raises IngotError INVALID_ARGUMENT when ``target`` is not this machine."""
+    host = host_target()
+    if target.triple != host.triple or not target.required_features <= host.required_features:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "tuning measures on the machine that compiles, which cannot run code for the target",
+            field="tune",
+            expected=f"a target that {host.cpu} can run",
+            received=str(target),
+            remedy="Tune on a machine of the target's kind, with --device, or compile without tuning.",
+        )
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,9 @@ from shared_ir.machine.target import Target
 _CONFIRMED = b'"confirmed":true'
 """In canonical JSON there is one way to write it, and a line that spells it otherwise is none."""
 
+MOST_KEPT_BYTES = 32 << 20
+"""Of the records of a model for a target in the store of a service: some 30 000, half an hour of trials of 50 ms."""
+
 
 class RecordBook:
     """Records of one target, by what they are about.
@@ -42,14 +45,14 @@ class RecordBook:
 
     def best(self, workload: str, methods: Collection[str]) -> TrialRecord | None:
         """The confirmed record that is fastest in comparison with the default schedule, where exactly these ``methods`` might be used;
-        None where there is none: the default schedule is the fastest that is known.
+        None where there is none: the default schedule is the fastest that is known. A task that was settled without such a record gives up
+        those before.
 
         NOTE: with other methods the default is another schedule, which need not be slower.
         """
-        asked = frozenset(methods)
-        own = self._of_workload.get(workload, ())
-        answering = (r for r in own if is_answer(r, self._version) and frozenset(r.methods) == asked)
-        return min(answering, key=_rank, default=None)
+        own = self._asked(workload, methods)
+        given_up = max((r.time for r in own if r.settled and not r.confirmed), default=0.0)
+        return min((r for r in own if is_answer(r, self._version) and r.time > given_up), key=_rank, default=None)
 
     def tried(self, workload: str) -> frozenset[str]:
         """Digests of the candidates that this version of the compiler made and that were tried, whatever came of them."""
@@ -57,10 +60,17 @@ class RecordBook:
 
     def is_settled(self, workload: str, methods: Collection[str]) -> bool:
         """Whether a tuner has left the task, as this version of the compiler makes it, for good."""
-        own = self._of_workload.get(workload, ())
-        return any(
-            r.settled and r.compiler == self._version and frozenset(r.methods) == frozenset(methods) for r in own
-        )
+        return any(r.settled for r in self._asked(workload, methods))
+
+    def settled(self) -> tuple[TrialRecord, ...]:
+        """The record that the tuner left each task with last, of this version of the compiler."""
+        own = sorted((r for r in self.records() if r.settled and r.compiler == self._version), key=lambda r: r.time)
+        return tuple({(r.workload, r.methods): r for r in own}.values())
+
+    def _asked(self, workload: str, methods: Collection[str]) -> list[TrialRecord]:
+        asked = frozenset(methods)
+        found = self._of_workload.get(workload, ())
+        return [r for r in found if r.compiler == self._version and frozenset(r.methods) == asked]
 
     def of(self, workload: str) -> Sequence[TrialRecord]:
         """All that is known of a workload, of any version of the compiler."""
@@ -101,6 +111,17 @@ def merge(*sets: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
     """Each record once, in the order of their lines: equal whatever the order of the sets."""
     found = {write_line(record): record for records in sets for record in records}
     return tuple(found[line] for line in sorted(found))
+
+
+def merged(old: bytes, new: bytes, most: int = MOST_KEPT_BYTES) -> bytes:
+    """The lines of both, each once and sorted, what is no record left out. Where these are more than ``most`` bytes, as many of each
+    workload are dropped as it takes, those that are worth least first."""
+    found = {write_line(record): record for data in (old, new) for record in read_lines(data)[0]}
+    data, keep = b"".join(sorted(found)), len(found)
+    while len(data) > most and keep:
+        keep //= 2
+        data = write_lines(prune(found.values(), keep))
+    return data
 
 
 def prune(
