@@ -47,7 +47,7 @@ def compare_artifacts(default: Artifact, tuned: Artifact) -> Comparison | None:
     specs = models[0].inputs
     sizes = {symbol: _EXTENT for spec in specs for symbol in dim_symbols(spec.shape)}
     sizes |= {symbol: 1 for spec in specs if len(spec.shape) > 1 for symbol in dim_symbols(spec.shape[:1])}
-    inputs = make_inputs(specs, sizes)
+    inputs = dict(zip((spec.name for spec in specs), make_inputs(specs, sizes), strict=True))
     runs = [partial(model.run, inputs) for model in models]
     try:
         for run in runs:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from compiler_service.compiler.backends.face import Backend
@@ -50,9 +52,12 @@ from compiler_service.compiler.reference.verification import (
 )
 from compiler_service.compiler.schedule.default import METHODS, RULES, ChosenSchedule, RuleRow
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
+from compiler_service.compiler.tune.measuring.trial import Measurer
 from compiler_service.compiler.tune.records.book import RecordBook, answers
+from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.lines import read_lines, write_lines
-from compiler_service.compiler.tune.tuning import require_measurable, tune_kernels, tuned_schedules
+from compiler_service.compiler.tune.tuner import TuningEffort
+from compiler_service.compiler.tune.tuning import TuningRun, require_measurable, tuned_schedules
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -272,41 +277,42 @@ def tune_model(
     records: bytes = b"",
     journal: Path | None = None,
     passes: ModulePasses | None = None,
+    *,
+    again: bool = False,
+    measurer: Measurer | None = None,
 ) -> bytes:
-    """Measure schedules of the heavy kernels on this machine, for as long as ``options`` say; the records, those in ``records`` included.
+    """Measure schedules of a model's kernels, for as long as ``options`` say; the records, those in ``records`` included.
 
     Args:
-        journal: file that each trial is added to as it ends (:mod:`compiler_service.compiler.tune.records.journal`).
+        journal: file that each trial is added to as it ends (:mod:`compiler_service.compiler.tune.records.journal`); what it holds is
+            known too.
+        passes: what graphs go through in place of the pipeline of the level.
+        again: also take up tasks that an earlier run has settled.
+        measurer: the machine that trials run on; None: this one.
 
     Raises:
-        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
+        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model; DEVICE_TIMEOUT, ``measurer`` is lost.
         OSError: the journal cannot be written.
     """
-    with typed_faults():
-        return _tuned(source, target, options, progress, records, journal, passes) if options.tune else records
-
-
-def _tuned(
-    source: ModelSource | ModuleSource,
-    target: Target,
-    options: CompileOptions,
-    progress: Progress,
-    records: bytes,
-    journal: Path | None,
-    passes: ModulePasses | None,
-) -> bytes:
-    require_measurable(target)
-    log = Log.from_environment(progress)
-    with log.stage("import"):
-        variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
-    with log.stage("passes"):
-        variants = tuple(define_kernels(optimize(v, target, options, log, passes)) for v in variants)
-    kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
-    known, _ = read_lines(records)
-    definitions = [d for v in variants for d in v.definitions]
-    methods, book = allowed_methods(options, backend_of(target)), RecordBook(known, target)
-    found = tune_kernels(kernels, definitions, book, target, options.tune, progress, methods, journal)
-    return write_lines((*known, *found)) if found else records
+    if not options.tune:
+        return records
+    if measurer is None:
+        require_measurable(target)
+    with typed_faults(), ExitStack() as open_files:
+        if journal is None:
+            journal = Path(open_files.enter_context(TemporaryDirectory(prefix="ingot-tune-"))) / "records.jsonl"
+        log = Log.from_environment(progress)
+        with log.stage("import"):
+            variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
+        with log.stage("passes"):
+            variants = tuple(define_kernels(optimize(v, target, options, log, passes)) for v in variants)
+        kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
+        log_of_trials = Journal(journal)
+        known = (*read_lines(records)[0], *log_of_trials.read_new())
+        run = TuningRun(target, TuningEffort(options.tune, again), log_of_trials, progress, measurer)
+        definitions = [d for v in variants for d in v.definitions]
+        run.tune(kernels, definitions, RecordBook(known, target), allowed_methods(options, backend_of(target)))
+        return write_lines((*known, *log_of_trials.read_new()))
 
 
 def verify_artifact(

@@ -9,7 +9,7 @@ import os
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
@@ -73,6 +73,28 @@ def compile_in_child(
         return replace(artifact, weights=map_file(artifact.weights)), read_own(work / RECORDS, MOST_RECORD_BYTES)
 
 
+def tune_in_child(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions,
+    journal: Path,
+    progress: Progress = silent,
+    *,
+    again: bool = False,
+) -> None:
+    """What :func:`compiler_service.compiler.pipeline.tune_model` finds out of a model of someone else's, written to ``journal``, which
+    exists: the one file besides its own that the process may write, and lock, since several may be at work on it.
+
+    Raises:
+        IngotError: as it does; UNAVAILABLE when a part of the boundary is missing that ``INGOT_SANDBOX`` requires.
+    """
+    prepare(target, options.bundle)
+    path = journal.absolute()
+    order = {"stage": "tune", "target": target_to_dict(target), "journal": str(path), "again": again}
+    with _work() as work:
+        _run(work, order, source, options, progress, ((str(path), "write"),))
+
+
 def check_in_child(source: ModelSource, options: CompileOptions) -> Mapping[str, Any]:
     """What keeps a model from being compiled, as :meth:`compiler_service.stages.process.Stages.check` answers it."""
     with _work() as work:
@@ -86,8 +108,14 @@ def graph_text_in_child(source: ModelSource) -> str:
 
 
 def _run(
-    work: Path, order: Mapping[str, Any], source: ModelSource, options: CompileOptions, progress: Progress
+    work: Path,
+    order: Mapping[str, Any],
+    source: ModelSource,
+    options: CompileOptions,
+    progress: Progress,
+    shared: Sequence[Grant] = (),
 ) -> Mapping[str, Any]:
+    """``shared``: files that others may write and lock at the same time."""
     required = _required()
     debug = os.environ.get("DEBUG", "0") not in ("", "0")
     request = {
@@ -99,8 +127,9 @@ def _run(
         "environment": {name: os.environ.get(name, "") for name in _PASSED_ON if name in os.environ}
         | {"INGOT_CACHE_DIR": str(cache_directory().absolute()), "TMPDIR": str(work), "HOME": str(work)},
     }
-    grants = (*toolchain((zig_executable(),)), *_grants(source, work))
-    policy = Policy(grants, _LIMITS, required=required, locks=bool(options.bundle), kept_out=private_places())
+    grants = (*toolchain((zig_executable(),)), *_grants(source, work), *shared)
+    locks = bool(options.bundle or shared)
+    policy = Policy(grants, _LIMITS, required=required, locks=locks, kept_out=private_places())
     write_atomically(work / REQUEST_FILE, json.dumps(request).encode())
     write_atomically(work / BOUNDARY_FILE, policy.to_json())
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)

@@ -127,7 +127,12 @@ def _act(request: Mapping[str, Any], work: Path, progress: Progress) -> Mapping[
         return {"report": check_to_dict(check_model(source, options))}
     if request["stage"] == "graph":
         return {"text": graph_text(source)}
-    target, records = target_from_dict(request["target"]), (work / RECORDS).read_bytes()
+    target = target_from_dict(request["target"])
+    if request["stage"] == "tune":
+        journal = Path(request["journal"])
+        tune_model(source, target, options, progress, journal=journal, again=request["again"])
+        return {}
+    records = (work / RECORDS).read_bytes()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         measured = tune_model(source, target, options, progress, records)

@@ -19,9 +19,13 @@ from compiler_service.compiler.tune.search.point import Point
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
-MOST_COPIED, MOST_COPIED_TO_CONFIRM = 8 << 20, 64 << 20
+MOST_COPIED, MOST_COPIED_TO_CONFIRM = 8 << 20, 40 << 20
 """Bytes of copies of weights that a trial goes through: more than the second cache level has, and, where a gain is confirmed, more than the
 third gives to one core."""
+_SECONDS_OF_TRIAL = 0.015
+"""Largest time for the rounds of one candidate, in seconds; it has at least three."""
+_WORTH_A_SECOND_LOOK = 0.005
+"""Gain, as a part of the time, that is less than what one measurement is off by."""
 _AHEAD = 3
 """Candidates that are compiled or wait while one is measured."""
 
@@ -62,7 +66,7 @@ class Tried:
         """Its time as a part of the default's in the same rounds; None where it is no candidate."""
         if self.outcome.timing is None or self.beside is None:
             return None
-        return self.outcome.timing.seconds / self.beside.seconds
+        return self.outcome.timing.least / self.beside.least
 
 
 class Trials(AbstractContextManager["Trials"]):
@@ -105,39 +109,33 @@ class Trials(AbstractContextManager["Trials"]):
         return Default(candidate, trial, cold, outcome.results, outcome.timing)
 
     def tried(
-        self, problem: SchedulingProblem, default: Default, points: Iterable[tuple[Point, Candidate]], seconds: float
+        self, problem: SchedulingProblem, default: Default, points: Iterable[tuple[Point, Candidate]], bound: float
     ) -> Iterator[Tried]:
-        """What comes of ``points``, in their order.
+        """What comes of ``points``, about in their order. What seems to be faster than ``bound``, a part of the default's time, is measured
+        again at once, and the slower time counts: of many the luckiest would seem the best.
 
         Raises:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost.
         """
         compiling: deque[tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]]] = deque()
-        running: deque[tuple[Point, Candidate, Future[tuple[Outcome, ...]]]] = deque()
+        running: deque[Future[Tried]] = deque()
+
+        def advance(most: int) -> Iterator[Tried]:
+            """Until at most so many are on their way."""
+            while compiling and (len(compiling) + len(running) > most or all(f.done() for f in compiling[0][2])):
+                running.append(self._measuring.submit(self._measured, problem, default, compiling.popleft(), bound))
+                while len(running) > most:
+                    yield running.popleft().result()
+
         for point, candidate in points:
             try:
                 lowered = problem.lowered(candidate)
                 compiling.append((point, lowered, lowered.submit(self.maker)))
             except Exception as error:  # whatever a rule or a step met: the candidate is none
                 yield Tried(point, candidate, refused(error))
-            while compiling and (len(compiling) + len(running) > _AHEAD or all(f.done() for f in compiling[0][2])):
-                if len(running) >= _AHEAD:
-                    yield self._finished(problem, default, running.popleft())
-                started = self._start(problem, default, compiling.popleft(), seconds)
-                if isinstance(started, Tried):
-                    yield started
-                else:
-                    running.append(started)
-            while running and running[0][2].done():
-                yield self._finished(problem, default, running.popleft())
-        for waiting in compiling:
-            started = self._start(problem, default, waiting, seconds)
-            if isinstance(started, Tried):
-                yield started
-            else:
-                running.append(started)
-        while running:
-            yield self._finished(problem, default, running.popleft())
+            yield from advance(_AHEAD)
+        yield from advance(0)
+        yield from (future.result() for future in running)
 
     def confirmed(
         self, problem: SchedulingProblem, default: Default, candidate: Candidate, seconds: float
@@ -153,8 +151,8 @@ class Trials(AbstractContextManager["Trials"]):
                 return False, default.timing, default.timing
             found.append((own.timing, standing.timing))
         faster = all(own.seconds + own.spread < other.seconds - other.spread for own, other in found)
-        own, other = max(found, key=lambda pair: pair[0].seconds / pair[1].seconds)
-        return faster, own, other
+        least = max(found, key=lambda pair: pair[0].seconds / pair[1].seconds)
+        return faster, *least
 
     @property
     def maker(self) -> ObjectMaker:
@@ -165,28 +163,28 @@ class Trials(AbstractContextManager["Trials"]):
     def _run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         return self._measuring.submit(self._measurer.run, trials, seconds).result()
 
-    def _start(
+    def _measured(
         self,
         problem: SchedulingProblem,
         default: Default,
-        waiting: tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]],
-        seconds: float,
-    ) -> Tried | tuple[Point, Candidate, Future[tuple[Outcome, ...]]]:
-        point, lowered, objects = waiting
+        compiled: tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]],
+        bound: float,
+    ) -> Tried:
+        point, lowered, objects = compiled
         try:
             trial = problem.trial(lowered, [f.result() for f in objects], MOST_COPIED)
         except Exception as error:  # LLVM refused it, or its sizes do not fit: the candidate is none
             return Tried(point, lowered.candidate, refused(error))
-        return point, lowered.candidate, self._measuring.submit(self._measurer.run, [default.trial, trial], seconds)
+        first = self._beside(problem, default, point, lowered.candidate, trial)
+        if first.share is None or first.share > bound * (1 - _WORTH_A_SECOND_LOOK):
+            return first
+        again = self._beside(problem, default, point, lowered.candidate, trial)
+        return again if again.share is None or again.share > first.share else first
 
-    def _finished(
-        self,
-        problem: SchedulingProblem,
-        default: Default,
-        running: tuple[Point, Candidate, Future[tuple[Outcome, ...]]],
+    def _beside(
+        self, problem: SchedulingProblem, default: Default, point: Point, candidate: Candidate, trial: Trial
     ) -> Tried:
-        point, candidate, future = running
-        standing, own = future.result()
+        standing, own = self._measurer.run([default.trial, trial], _SECONDS_OF_TRIAL)
         if own.timing is None or standing.timing is None:
             return Tried(point, candidate, own)
         differs = problem.disagreement(default.results, own.results, candidate)

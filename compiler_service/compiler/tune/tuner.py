@@ -7,7 +7,7 @@ gained, is the largest.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -25,10 +25,10 @@ from shared_ir.errors import ErrorCode, IngotError
 
 _BATCH = 8
 """Points that a search is asked for at a time."""
-_SECONDS_OF_DEFAULT, _SECONDS_OF_TRIAL, _SECONDS_TO_CONFIRM = 0.06, 0.015, 0.12
+_SECONDS_OF_DEFAULT, _SECONDS_TO_CONFIRM = 0.06, 0.08
 """Largest time for the rounds of one schedule, in seconds; each has at least three."""
-_WORTH_CONFIRMING = 0.01
-"""Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time."""
+_WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.005
+"""Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time: at once, and when its task is left."""
 _LEAST_SHARE = 0.001
 """Tasks that take a smaller part of the model's time are left as they are."""
 
@@ -62,7 +62,6 @@ class Tuner:
 
     Attributes:
         book: what is known; records that this run makes are written to ``log``.
-        stops: asked between trials: whether to end, and keep what was learned.
     """
 
     trials: Trials
@@ -71,11 +70,10 @@ class Tuner:
     remembering: Remembering
     effort: TuningEffort
     progress: Progress
-    stops: Callable[[], bool] = lambda: False
     _began: float = field(default_factory=time.monotonic)
 
     def run(self, tasks: Sequence[TuningTask]) -> None:
-        """Tune ``tasks`` until the time is over, it is stopped, or nothing is left to gain.
+        """Tune ``tasks`` until the time is over or nothing is left to gain.
 
         Raises:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log.
@@ -88,7 +86,7 @@ class Tuner:
             self._batch(task)
             self._say(begun, task, total)
         for task in begun:
-            self._confirm(task, worth=0.0)
+            self._confirm(task, _WORTH_KEEPING)
             self.log.append([self.remembering.settled(task)])
         self.progress("tune", int(self.effort.seconds), int(self.effort.seconds), "")
 
@@ -149,7 +147,7 @@ class Tuner:
         if not wanted:
             task.is_done = True
             return
-        for tried in self.trials.tried(task.problem, task.default, wanted, _SECONDS_OF_TRIAL):
+        for tried in self.trials.tried(task.problem, task.default, wanted, before):
             task.keep(tried)
             task.learn(tried.point, tried.candidate, tried.share)
             self.log.append([self.remembering.record(task, tried)])
@@ -203,4 +201,4 @@ class Tuner:
         self.progress("tune", int(elapsed), int(self.effort.seconds), str(line))
 
     def _is_over(self) -> bool:
-        return self.stops() or time.monotonic() - self._began > self.effort.seconds
+        return time.monotonic() - self._began > self.effort.seconds

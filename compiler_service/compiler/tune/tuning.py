@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.codegen.toolchain.host import host_target, machine_name
@@ -47,7 +47,6 @@ class TuningRun:
 
     Attributes:
         log: where trials are written down.
-        stops: asked between trials: whether to end, and keep what was learned.
         measurer: the machine of the target; None: this one.
     """
 
@@ -55,7 +54,6 @@ class TuningRun:
     effort: TuningEffort
     log: TrialLog
     progress: Progress
-    stops: Callable[[], bool] = lambda: False
     measurer: Measurer | None = None
 
     def tune(
@@ -79,7 +77,7 @@ class TuningRun:
         measurer = self.measurer or LocalMeasurer()
         try:
             with Trials(self.target, measurer) as trials:
-                Tuner(trials, book, self.log, remembering, self.effort, self.progress, self.stops).run(tasks)
+                Tuner(trials, book, self.log, remembering, self.effort, self.progress).run(tasks)
         finally:
             if self.measurer is None:
                 measurer.close()

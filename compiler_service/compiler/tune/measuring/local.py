@@ -137,6 +137,7 @@ class _Child:
 
 def _described(trial: Trial) -> dict[str, Any]:
     return {
+        "key": trial.digest,
         "sizes": [len(data) for data in trial.code],
         "launches": [
             {

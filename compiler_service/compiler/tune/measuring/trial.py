@@ -5,10 +5,11 @@ from __future__ import annotations
 import enum
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from functools import cached_property
 from typing import Protocol, Self
 
-from shared_ir.digest import sha256_hex
+from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.machine.target import Target
 
 
@@ -74,6 +75,18 @@ class Trial:
     launches: tuple[Launch, ...]
     buffers: tuple[TrialBuffer, ...]
 
+    @cached_property
+    def digest(self) -> str:
+        """Equal for trials that run the same on the same."""
+        buffers = [(b.size, b.content and b.content.digest, b.copies, b.is_result) for b in self.buffers]
+        described = [
+            str(self.target),
+            [sha256_hex(data) for data in self.code],
+            [astuple(o) for o in self.launches],
+            buffers,
+        ]
+        return sha256_hex(canonical_json(described))
+
 
 class OutcomeKind(enum.StrEnum):
     """How a trial ended; all but the first are reasons not to take the candidate, and results like it."""
@@ -106,6 +119,11 @@ class Timing:
         low, _, high = statistics.quantiles(self.rounds, n=4)
         return (high - low) / 2
 
+    @property
+    def least(self) -> float:
+        """Of all rounds. What disturbs a machine makes rounds longer, never shorter."""
+        return min(self.rounds)
+
 
 @dataclass(frozen=True)
 class Outcome:
@@ -113,7 +131,7 @@ class Outcome:
 
     Attributes:
         timing: None unless it was measured.
-        results: what the result buffers hold after the first run, in their order.
+        results: what the result buffers hold after the first run, in their order; none where the same trial ran just before.
         reason: a sentence, where it was not measured.
     """
 

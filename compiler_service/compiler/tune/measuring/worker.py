@@ -4,7 +4,8 @@ Frames (:mod:`compiler_service.compiler.codegen.toolchain.frames`) on standard i
 
 - ``{"op": "content", "digest": D}`` and bytes: kept for trials that name it, until ``{"op": "forget"}``; no answer.
 - ``{"op": "run", "seconds": S, "trials": [...]}`` and the objects of all trials, one after the other: ``{"began": n}`` before the
-  first run of trial n, ``{"results": [sizes]}`` and bytes after it, and at last ``{"rounds": [[seconds, ..], ..]}``.
+  first run of trial n, ``{"results": [sizes]}`` and bytes after it, and at last ``{"rounds": [[seconds, ..], ..]}``. A trial with the
+  ``key`` of one that ran lately is not loaded again, and its results are not handed out again.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ _FEWEST_ROUNDS, _MOST_ROUNDS = 5, 200
 _SMALL_SPREAD = 0.01
 """Half the distance between the quartiles of the rounds, relative to their median, from which on no more rounds are run."""
 _MOST_MEMORY_BYTES = 8 << 30
+_KEPT_TRIALS = 2
+"""Trials that stay loaded: the default schedule, which each candidate is measured beside."""
 
 
 class RunningTrial:
@@ -50,7 +53,6 @@ class RunningTrial:
         self._turns = [[self._call(loaded, launch, turn) for loaded, launch in calls] for turn in range(copies)]
         self._turn = 0
         self._times = 1
-        self.rounds: list[float] = []
 
     def _memory(self, buffer: Mapping[str, Any], contents: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         content = contents[buffer["content"]] if buffer["content"] else None
@@ -73,13 +75,13 @@ class RunningTrial:
         return call, (*addresses, 0, launch["tasks"], scratch.ctypes.data, ctypes.addressof(_GOES_ON))
 
     def run(self, times: int) -> float:
-        """Seconds of one run, of ``times`` of them, each with the next copies."""
-        start = time.perf_counter()
+        """Seconds of one run, of ``times`` of them, each with the next copies: those that this thread had a core for."""
+        start = time.thread_time()
         for _ in range(times):
             for call, arguments in self._turns[self._turn]:
                 call(*arguments)
             self._turn = (self._turn + 1) % len(self._turns)
-        return (time.perf_counter() - start) / times
+        return (time.thread_time() - start) / times
 
     def results(self) -> list[bytes]:
         """What the first copy of each result holds."""
@@ -89,15 +91,9 @@ class RunningTrial:
         once = min(self.run(1), self.run(1))
         self._times = max(1, int(_ROUND_SECONDS / max(once, 1e-7)))
 
-    def round(self) -> None:
-        self.rounds.append(self.run(self._times))
-
-    @property
-    def is_steady(self) -> bool:
-        if len(self.rounds) < _FEWEST_ROUNDS:
-            return False
-        low, middle, high = statistics.quantiles(self.rounds, n=4)
-        return (high - low) / 2 <= _SMALL_SPREAD * middle
+    def round(self) -> float:
+        """Seconds of one run, of some milliseconds of them."""
+        return self.run(self._times)
 
     def close(self) -> None:
         self._turns.clear()
@@ -111,6 +107,7 @@ class MeasuringProcess:
     def __init__(self, replies: BinaryIO) -> None:
         self._replies = replies
         self._contents: dict[str, np.ndarray] = {}
+        self._kept: dict[str, RunningTrial] = {}
 
     def handle(self, request: Mapping[str, Any], body: bytes) -> None:
         if request["op"] == "content":
@@ -124,31 +121,50 @@ class MeasuringProcess:
         running: list[RunningTrial] = []
         objects = iter(parts(body, [size for trial in trials for size in trial["sizes"]]))
         for number, trial in enumerate(trials):
+            code = [next(objects) for _ in trial["sizes"]]
             write_frame(self._replies, {"began": number})
-            own = RunningTrial(trial, [next(objects) for _ in trial["sizes"]], self._contents)
-            own.run(1)
-            results = own.results()
+            own = self._kept.pop(trial["key"], None)
+            results: list[bytes] = []
+            if own is None:
+                own = RunningTrial(trial, code, self._contents)
+                own.run(1)
+                results = own.results()
             write_frame(self._replies, {"results": [len(r) for r in results]}, b"".join(results))
             running.append(own)
-        timed(running, seconds)
-        write_frame(self._replies, {"rounds": [own.rounds for own in running]})
+        rounds = timed(running, seconds)
+        write_frame(self._replies, {"rounds": rounds})
+        self._keep({trial["key"]: own for trial, own in zip(trials, running, strict=True)}, running)
+
+    def _keep(self, by_key: Mapping[str, RunningTrial], running: Sequence[RunningTrial]) -> None:
+        """The first of the trials stays loaded; the others, and what was kept longest, do not."""
+        first = next(iter(by_key))
         for own in running:
-            own.close()
+            if own is not by_key[first]:
+                own.close()
+        self._kept[first] = by_key[first]
+        while len(self._kept) > _KEPT_TRIALS:
+            self._kept.pop(next(iter(self._kept))).close()
 
 
-def timed(running: Sequence[RunningTrial], seconds: float) -> None:
-    """Rounds of all trials in turns until each is steady, or the time is over; each gets at least a few."""
+def timed(running: Sequence[RunningTrial], seconds: float) -> list[list[float]]:
+    """Seconds of rounds of all trials in turns until each is steady, or the time is over; each gets at least a few."""
+    rounds: list[list[float]] = [[] for _ in running]
     for own in running:
         own.warm_up()
     end = time.perf_counter() + seconds * len(running)
     for number in range(_MOST_ROUNDS):
-        for own in running if number % 2 == 0 else reversed(running):  # nobody is always the first
-            own.round()
+        order = range(len(running)) if number % 2 == 0 else reversed(range(len(running)))  # nobody is always the first
+        for place in order:
+            rounds[place].append(running[place].round())
         is_over = time.perf_counter() >= end
-        if number + 1 >= _FEWEST_ROUNDS and (is_over or all(own.is_steady for own in running)):
-            return
-        if is_over and number + 1 >= 3:
-            return
+        if (number + 1 >= _FEWEST_ROUNDS and (is_over or all(map(_is_steady, rounds)))) or (is_over and number >= 2):
+            break
+    return rounds
+
+
+def _is_steady(rounds: Sequence[float]) -> bool:
+    low, middle, high = statistics.quantiles(rounds, n=4)
+    return (high - low) / 2 <= _SMALL_SPREAD * middle
 
 
 def aligned(size: int) -> np.ndarray:

@@ -12,7 +12,7 @@ from compiler_service.compiler.tune.records.record import TrialRecord, Workload,
 from compiler_service.compiler.version import compiler_version
 from shared_ir.machine.target import Target
 
-_CONFIRMED = b'"confirmed":true'
+_DECIDING = (b'"confirmed":true', b'"settled":true')
 """In canonical JSON there is one way to write it, and a line that spells it otherwise is none."""
 
 MOST_KEPT_BYTES = 32 << 20
@@ -99,8 +99,8 @@ def is_answer(record: TrialRecord, version: str) -> bool:
 def answers(data: bytes, target: Target) -> bytes:
     """The lines of ``data`` that a compilation for ``target`` may take a schedule from, one for each workload and methods, sorted: what
     of records is a part of the key of an artifact. Other records change nothing."""
-    confirmed = b"\n".join(line for line in data.split(b"\n") if _CONFIRMED in line)
-    records, _ = read_lines(confirmed)
+    deciding = b"\n".join(line for line in data.split(b"\n") if any(mark in line for mark in _DECIDING))
+    records, _ = read_lines(deciding)
     book = RecordBook(records, target)
     asked = {(r.workload, r.methods) for r in book.records()}
     best = (book.best(workload, methods) for workload, methods in asked)

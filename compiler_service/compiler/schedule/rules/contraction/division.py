@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 
 from compiler_service.compiler.schedule.model.tasks import exchange_cycles
 from compiler_service.compiler.schedule.model.tiles import tile_cycles
@@ -26,6 +27,8 @@ _CYCLES_TO_FORK_AND_JOIN = 8000.0
 """Cycles to hand out tasks and to wait for the last: two messages of the pool between caches, and data that another core wrote."""
 _BYTES_OF_RESULT = 4
 """Bytes of one result."""
+_REMEMBERED = 1024
+"""Divisions that are remembered: a tuner asks for the same ones at each of its points."""
 _MOST_TASKS_PER_CORE = 12
 """Largest number of tasks for each core that is considered, unless the data of so few tasks does not fit the cache."""
 
@@ -72,7 +75,8 @@ class Division:
     columns: int
 
 
-def best_division(work: ContractionWork, tiles: Iterable[Tile], target: Target) -> tuple[float, Tile, Division]:
+@lru_cache(maxsize=_REMEMBERED)
+def best_division(work: ContractionWork, tiles: tuple[Tile, ...], target: Target) -> tuple[float, Tile, Division]:
     """(cycles, register tile, division) that cost the least; of equals, the first tile and the fewest tasks."""
     model = _Model(work, target)
     found = ((model.cost(t, d), t, d) for t in tiles for d in _divisions(work, t, target))

@@ -170,7 +170,7 @@ class TileSizes:
         tiles = [Tile(h, v * self.width) for h, v in register_tiles(work.rows, work.columns, self._target, dtype)]
         if asked is not None:
             tiles = [Tile(asked.height, -(-asked.width // self.width) * self.width)]
-        _, tile, division = best_division(work, tiles, self._target)
+        _, tile, division = best_division(work, tuple(tiles), self._target)
         width = min(tile.width, max(2, work.columns)) if work.columns < self.width else tile.width
         return ContractionBlocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
 

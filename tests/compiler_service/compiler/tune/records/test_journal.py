@@ -180,7 +180,11 @@ def test_a_kill_costs_one_trial_and_no_trial_is_repeated(tmp_path: Path, workers
     lost = Counter(pid for name, pids in began.items() for pid in pids if (pid, name) not in kept)
     assert set(lost) <= killed, "a tuner that lives loses nothing"
     assert max(lost.values(), default=0) <= 1, "a kill costs more than the trial under way"
-    again = [name for name, pids in began.items() if sum((pid, name) in kept for pid in pids) + sum(p in killed for p in pids) < len(pids)]
+    again = [
+        name
+        for name, pids in began.items()
+        if sum((pid, name) in kept for pid in pids) + sum(p in killed for p in pids) < len(pids)
+    ]
     assert again == [], "begun twice, though nobody had been killed at it"
     assert unreadable.count <= len(killed)
     assert len(records) > _KILLS
