@@ -279,8 +279,7 @@ def tune_model(
         journal: file that each trial is added to as it ends (:mod:`compiler_service.compiler.tune.records.journal`).
 
     Raises:
-        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
-        OSError: the journal cannot be written.
+        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model; of the journal.
     """
     with typed_faults():
         return _tuned(source, target, options, progress, records, journal, passes) if options.tune else records

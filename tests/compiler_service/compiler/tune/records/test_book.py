@@ -125,7 +125,7 @@ def test_the_key_depends_on_what_a_compilation_may_use_alone() -> None:
 
 
 @given(_sets, st.booleans())
-def test_answers_do_not_depend_on_the_order(records: list[TrialRecord], confirm: bool) -> None:  # noqa: FBT001
+def test_answers_do_not_depend_on_the_order(records: list[TrialRecord], confirm: bool) -> None:
     own = [replace(r, confirmed=confirm, default_seconds=r.seconds * 2, outcome=OutcomeKind.MEASURED) for r in records]
     data = write_lines(own)
     backwards = b"".join(reversed(data.splitlines(keepends=True)))

@@ -19,6 +19,7 @@ from compiler_service.compiler.tune.records.claims import ELSEWHERE_SECONDS, Cla
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.lines import read_lines, write_line
 from compiler_service.compiler.tune.records.record import TrialRecord
+from shared_ir.errors import IngotError
 from tests.compiler_service.compiler.tune.records.trials import TARGET, trial, workload
 
 W, T = workload().digest, str(TARGET)
@@ -116,7 +117,7 @@ def test_rewriting_keeps_what_is_claimed_and_who_waits_writes_on(tmp_path: Path)
 
 def test_a_link_is_not_written_through(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    with pytest.raises(OSError, match="symbolic"):
+    with pytest.raises(IngotError, match="tuning records cannot be kept"):
         Journal(tmp_path / "link").append([numbered(1)])
     assert not (tmp_path / "target").exists()
 
@@ -180,7 +181,11 @@ def test_a_kill_costs_one_trial_and_no_trial_is_repeated(tmp_path: Path, workers
     lost = Counter(pid for name, pids in began.items() for pid in pids if (pid, name) not in kept)
     assert set(lost) <= killed, "a tuner that lives loses nothing"
     assert max(lost.values(), default=0) <= 1, "a kill costs more than the trial under way"
-    again = [name for name, pids in began.items() if sum((pid, name) in kept for pid in pids) + sum(p in killed for p in pids) < len(pids)]
+    again = [
+        name
+        for name, pids in began.items()
+        if sum((pid, name) in kept for pid in pids) + sum(p in killed for p in pids) < len(pids)
+    ]
     assert again == [], "begun twice, though nobody had been killed at it"
     assert unreadable.count <= len(killed)
     assert len(records) > _KILLS

@@ -50,7 +50,9 @@ def trial(of: Workload | None = None, **changes: Any) -> TrialRecord:
 _texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 _times = st.floats(0, 1e9, allow_nan=False)
 _answers = st.recursive(
-    st.booleans() | st.integers(-(2**40), 2**40) | _texts, lambda inner: st.lists(inner, max_size=3).map(tuple), max_leaves=4
+    st.booleans() | st.integers(-(2**40), 2**40) | _texts,
+    lambda inner: st.lists(inner, max_size=3).map(tuple),
+    max_leaves=4,
 )
 _splits = st.builds(Split, _texts, _texts, st.integers(1, 64))
 _schedules = st.lists(st.one_of(_splits, st.builds(Vectorize, _texts, _texts)), max_size=3).map(tuple)
@@ -76,7 +78,7 @@ trials = st.builds(
     spread=_times,
     default_seconds=_times,
     default_spread=_times,
-    confirmed=st.just(False),  # noqa: FBT003 - what Hypothesis calls it with
+    confirmed=st.just(False),
     output=_texts,
     time=_times,
     others=st.dictionaries(st.just("added later"), _json, max_size=1),
