@@ -96,7 +96,7 @@ def make_parts(
     store = traced(open_store(settings.store, settings.cache / "objects", SharedMarks(memory, redis)))
     repository = _repository(store, keys, memory, redis)
     sources = SourceStore(store, settings.max_model_bytes)
-    counters, tuning = Counters(redis), TuningStore(store)
+    counters, tuning = Counters(redis), TuningStore(store, compiler.merge_records)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))
     service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     # A file of an artifact has been in memory; one that holds nothing costs a stage nothing, and the store its whole size.

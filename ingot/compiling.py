@@ -57,7 +57,8 @@ def compile(
         shapes: dims of inputs to pin or to name.
         external_data: content of external tensor data by the location that the model names; beside a path, files in the
             model's own folder are found without this.
-        records: tuning records, or the file that holds them; with ``tune=N`` what is measured is added to that file.
+        records: tuning records, or the file that holds them; with ``tune=SECONDS`` what is measured is added to that file as it is
+            measured, also when the compilation then fails.
         progress: told of every step.
         workers: processes that LLVM runs in, by default one per core; 0 has it in the process that compiles.
         in_process: read files and bytes in this process too: for models of one's own.
@@ -118,18 +119,13 @@ class _Local:
         _require_no_verification(compile_options.verification)
         passes = self.passes(chosen, compile_options, is_foreign=is_foreign)
         source, report, records = model_source(model, self.external_data), self.progress or silent, self.records
-        known = records if isinstance(records, bytes) else _read_records(records)
+        known, journal = (records, None) if isinstance(records, bytes) else (_read_records(records), records)
         if is_foreign:
-            artifact, measured = _compile_in_child(source, chosen, compile_options, known, report, self.workers)
+            artifact = _compile_in_child(source, chosen, compile_options, known, report, self.workers, journal)
         else:
-            artifact, measured = _compile_in_process(
-                source, chosen, compile_options, known, report, self.workers, passes
+            artifact = _compile_in_process(
+                source, chosen, compile_options, known, report, self.workers, journal, passes
             )
-        if isinstance(records, Path) and measured != known:
-            from shared_ir.storage.files import write_atomically
-
-            with told("the tuning records cannot be written", records):
-                write_atomically(records, measured)
         return Artifact.of(artifact)
 
     def passes(self, target: Target, options: Any, *, is_foreign: bool) -> Any:
@@ -174,7 +170,7 @@ def _require_no_verification(asked: str) -> None:
         )
 
 
-def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:
+def _compile_in_child(*order: Any) -> CompiledArtifact:
     with compiler():
         from compiler_service.stages.local import compile_in_child
 
@@ -182,14 +178,20 @@ def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:
 
 
 def _compile_in_process(
-    source: Any, target: Target, options: Any, known: bytes, report: Progress, workers: int | None, passes: Any
-) -> tuple[CompiledArtifact, bytes]:
+    source: Any,
+    target: Target,
+    options: Any,
+    known: bytes,
+    report: Progress,
+    workers: int | None,
+    journal: Path | None,
+    passes: Any,
+) -> CompiledArtifact:
     with compiler():
         from compiler_service.compiler import pipeline
 
-    measured = pipeline.tune_model(source, target, options, report, known, passes)
-    artifact = pipeline.compile_model(source, target, options, report, measured, workers, passes=passes)
-    return artifact, measured
+    measured = pipeline.tune_model(source, target, options, report, known, journal, passes)
+    return pipeline.compile_model(source, target, options, report, measured, workers, passes=passes)
 
 
 def has_children() -> bool:

@@ -23,6 +23,11 @@ def home_directory(home: str | Path | None = None) -> Path:
     return Path(home or os.environ.get("INGOT_HOME") or Path.home() / ".ingot").absolute()
 
 
+def records_file(home: Path) -> Path:
+    """The tuning records of an installation, of all models and targets."""
+    return home / "records.jsonl"
+
+
 @dataclass(frozen=True)
 class Addresses:
     """``host:port`` of every server of an installation; ``pid`` of the process that keeps it up, 0 when none is known.

@@ -13,8 +13,8 @@ from shared_ir.errors import ErrorCode, IngotError
 OPT_LEVELS = (0, 1, 2, 3)
 BUNDLES = ("", "executable", "shared")
 VERIFICATIONS = ("available", "required", "off")
-MOST_MEASURED = 1000
-"""Schedules per kernel that may be asked for; no rule has as many candidates."""
+MOST_TUNING_SECONDS = 86_400
+"""A day."""
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,8 @@ class CompileOptions:
             the time of an operation whose result is one; else they are zero there. Those that a model reads always count.
         overridable: names of initializers that the graph lists among its inputs and that a caller may give in place of them;
             None: all of them where they are few numbers and the model compiles without knowing them, else none.
-        tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
+        tune: seconds that faster schedules may be looked for, by measuring them on the compiling machine; 0: records are used, and none
+            is added.
         verification: of a job of the service, whether the answers are compared with another implementation's before anything is
             published: where the worker can run the code or has an emulator (``available``), always, so that the job fails
             where it cannot be done (``required``), or not (``off``).
@@ -58,10 +59,9 @@ class CompileOptions:
         whole = type(self.opt_level) is int  # True and 3.0 equal numbers, and would be further keys of the same code
         if not whole or self.opt_level not in OPT_LEVELS:
             raise _refused("no such optimisation level", "opt_level", "0, 1, 2 or 3", self.opt_level)
-        if type(self.tune) is not int or not 0 <= self.tune <= MOST_MEASURED:
-            raise _refused(
-                "no such number of schedules", "tune", f"a whole number from 0 to {MOST_MEASURED}", self.tune
-            )
+        if type(self.tune) is not int or not 0 <= self.tune <= MOST_TUNING_SECONDS:
+            expected = f"a whole number of seconds from 0 to {MOST_TUNING_SECONDS}"
+            raise _refused("no such time for tuning", "tune", expected, self.tune)
         if self.bundle not in BUNDLES:
             raise _refused("no such kind of bundle", "bundle", ", ".join(BUNDLES[1:]), self.bundle)
         if self.verification not in VERIFICATIONS:

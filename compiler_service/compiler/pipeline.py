@@ -291,8 +291,8 @@ def tune_model(
         measurer: the machine that trials run on; None: this one.
 
     Raises:
-        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model; DEVICE_TIMEOUT, ``measurer`` is lost.
-        OSError: the journal cannot be written.
+        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model; of the journal; DEVICE_TIMEOUT, ``measurer`` is
+            lost.
     """
     if not options.tune:
         return records

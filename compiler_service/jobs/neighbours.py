@@ -36,7 +36,10 @@ class Compiler(Protocol):
         """Every option that changes code, defaults filled in. Raises IngotError INVALID_ARGUMENT naming the option."""
 
     def artifact_key(self, source: UploadedModel, target: Target, options: Mapping[str, Any], records: bytes) -> str:
-        """The key that the artifact will have."""
+        """The key that the artifact will have. Of ``records`` it depends on those that the compilation may use."""
+
+    def merge_records(self, old: bytes, new: bytes) -> bytes:
+        """One set of two, always written in the same way; of ``new``, which a stage left, what is no record is left out."""
 
 
 class SourceCatalogue(Protocol):

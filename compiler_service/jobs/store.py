@@ -207,6 +207,10 @@ class JobStore:
         """How often the worker of this stage was lost, this time included; 0 of a job that is not here."""
         return int(self._count(keys=[job_key(job)], args=[f"losses.{target}.{stage}", 1]))
 
+    def count_tuned(self, job: str, target: int, seconds: float) -> float:
+        """For how long a target was tuned in all, these ``seconds`` included; 0 of a job that is not here."""
+        return float(self._count(keys=[job_key(job)], args=[f"tuned.{target}", seconds]))
+
     def known(self, jobs: Sequence[str]) -> frozenset[str]:
         """Those of ``jobs`` that are here, finished or not."""
         pipe = self.redis.pipeline(transaction=False)

@@ -39,9 +39,15 @@ class PipelineStages:
             loading_program(target)
 
     def tune(
-        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
-    ) -> bytes:
-        return tune_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
+        self,
+        source: SourceFiles,
+        target: Target,
+        options: Mapping[str, Any],
+        records: bytes,
+        journal: Path,
+        progress: Progress,
+    ) -> None:
+        tune_model(model_source(source), target, CompileOptions.from_dict(options), progress, records, journal)
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress

@@ -27,16 +27,19 @@ from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.progress import Progress, silent
 from compiler_service.stages.attend import attend
 from compiler_service.stages.checked import read_check
+from compiler_service.stages.keeping import keeping
 from compiler_service.stages.kept import start_child
 from compiler_service.stages.messages import MOST_LINE_CHARACTERS, MOST_LINES, Lines
 from compiler_service.stages.outcome import StageError, how_it_died, killed_for_memory, read_compiled, read_result
-from compiler_service.stages.process import ARTIFACT, MOST_RECORD_BYTES, RECORDS, REPRODUCER
+from compiler_service.stages.process import ARTIFACT, JOURNAL, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
 from shared_ir.printable import printable
+from shared_ir.storage.appended import add_lines
+from shared_ir.storage.faults import told
 from shared_ir.storage.files import map_file, read_own, write_atomically
 
 _PASSED_ON = ("DEBUG", "DUMP", "VERIFY")
@@ -56,21 +59,36 @@ def compile_in_child(
     records: bytes,
     progress: Progress = silent,
     workers: int | None = None,
-) -> tuple[CompiledArtifact, bytes]:
-    """What :func:`compiler_service.compiler.pipeline.compile_model` makes of a model of someone else's, and the tuning records.
+    journal: Path | None = None,
+) -> CompiledArtifact:
+    """What :func:`compiler_service.compiler.pipeline.compile_model` makes of a model of someone else's.
+
+    Args:
+        journal: file that trials are added to while ``options`` have it tuned, whether or not the compilation then succeeds.
 
     Raises:
         IngotError: as it does; UNAVAILABLE when a part of the boundary is missing that ``INGOT_SANDBOX`` requires.
     """
     prepare(target, options.bundle)
     order = {"target": target_to_dict(target), "workers": usable_cores() if workers is None else workers}
-    with _work() as work:
+    with _work() as work, keeping(work / JOURNAL, lambda lines: _keep(lines, journal), 0.0) as trials:
         (work / RECORDS).write_bytes(records)
-        result = _run(work, {"stage": "compile", **order}, source, options, progress)
+
+        def report(stage: str, done: int, total: int, message: str) -> None:
+            trials.when_due()
+            progress(stage, done, total, message)
+
+        result = _run(work, {"stage": "compile", **order}, source, options, report)
         _warn(result.get("warnings", ()))
         artifact = read_compiled(work / ARTIFACT, StageLimits.memory)
         assert isinstance(artifact.weights, Path)
-        return replace(artifact, weights=map_file(artifact.weights)), read_own(work / RECORDS, MOST_RECORD_BYTES)
+        return replace(artifact, weights=map_file(artifact.weights))
+
+
+def _keep(lines: bytes, journal: Path | None) -> None:
+    if journal is not None:
+        with told("the tuning records cannot be written", journal):
+            add_lines(journal, lines)
 
 
 def tune_in_child(

@@ -28,11 +28,10 @@ from compiler_service.compiler.pipeline import check_model, compile_model, tune_
 from compiler_service.stages.compiler import check_to_dict, graph_text
 from compiler_service.stages.group import adopt_orphans, end_group, kill_group
 from compiler_service.stages.nursery_protocol import LONGEST_ORDER, READY, STATUS
-from compiler_service.stages.process import ARTIFACT, RECORDS, Progress, answer
+from compiler_service.stages.process import ARTIFACT, JOURNAL, RECORDS, Progress, answer
 from compiler_service.stages.runner import BOUNDARY_FILE
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.machine.target import target_from_dict
-from shared_ir.storage.files import write_atomically
 
 _WEIGHTS = "weights.bin"
 
@@ -135,8 +134,7 @@ def _act(request: Mapping[str, Any], work: Path, progress: Progress) -> Mapping[
     records = (work / RECORDS).read_bytes()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        measured = tune_model(source, target, options, progress, records)
-        write_atomically(work / RECORDS, measured)
+        measured = tune_model(source, target, options, progress, records, work / JOURNAL)
         weights = work / _WEIGHTS
         artifact = compile_model(source, target, options, progress, measured, request["workers"], weights)
     write_artifact(work / ARTIFACT, artifact)

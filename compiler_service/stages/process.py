@@ -38,6 +38,8 @@ ARTIFACT = "artifact"
 REPRODUCER = "reproducer.txt"
 """What shows a fault of the compiler again (:mod:`compiler_service.compiler.reproducer`)."""
 RECORDS = "records.json"
+JOURNAL = "trials.jsonl"
+"""What a stage has measured, a line for each trial, added as it ends: it is there however the stage ends."""
 MOST_RECORD_BYTES = 256 << 20
 """Bytes of the tuning records of a model on a target."""
 
@@ -60,9 +62,15 @@ class Stages(Protocol):
         """Put into the cache what building and verifying for ``target`` reads there. No model is read."""
 
     def tune(
-        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
-    ) -> bytes:
-        """Measure schedules; the tuning records, those in ``records`` included. Without tuning, ``records`` itself."""
+        self,
+        source: SourceFiles,
+        target: Target,
+        options: Mapping[str, Any],
+        records: bytes,
+        journal: Path,
+        progress: Progress,
+    ) -> None:
+        """Measure schedules that are not in ``records``; add what came of each to the ``journal`` as it ends."""
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
@@ -128,7 +136,7 @@ def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progre
     target = target_from_dict(request["target"])
     records = (work / RECORDS).read_bytes()
     if request["stage"] == "tune":
-        write_atomically(work / RECORDS, stages.tune(source, target, options, records, progress))
+        stages.tune(source, target, options, records, work / JOURNAL, progress)
         return {}
     write_artifact(work / ARTIFACT, stages.build(source, target, options, records, progress))
     return {}

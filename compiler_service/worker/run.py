@@ -28,6 +28,7 @@ from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
+from compiler_service.worker.tuning import GivingWay
 from compiler_service.worker.turns import WorkerTurns
 from shared_ir.artifact.signature import OwnKey, fingerprint
 from shared_ir.machine.machine import Machine
@@ -63,8 +64,8 @@ def run_worker(settings: CompilerSettings, compiler: Compiler, command: Sequence
     install()
     for name in _TELL_OUTAGES:
         logging.getLogger(name).addFilter(_in_one_line)
-    worker = make_stage_worker(parts, settings, stopping)
     machine, lines = this_machine(), settings.queues.split(",")
+    worker = make_stage_worker(parts, settings, stopping, machine)
     register(app, WorkerTurns(parts.service, worker, machine))
 
     def stop(**_: object) -> None:
@@ -106,7 +107,10 @@ def _in_one_line(record: logging.LogRecord) -> bool:
     return True
 
 
-def make_stage_worker(parts: Parts, settings: CompilerSettings, stopping: threading.Event) -> StageWorker:
+def make_stage_worker(
+    parts: Parts, settings: CompilerSettings, stopping: threading.Event, machine: Machine | None = None
+) -> StageWorker:
+    """``machine`` is the one that it works on; None for one that can run everything."""
     return StageWorker(
         service=parts.service,
         counters=parts.counters,
@@ -119,6 +123,7 @@ def make_stage_worker(parts: Parts, settings: CompilerSettings, stopping: thread
         lease_seconds=settings.lease_seconds,
         stopping=stopping,
         name=f"{socket.gethostname()}-{secrets.token_hex(4)}",
+        gives_way=GivingWay.of_worker(parts.service.dispatch, settings.queues.split(","), machine),
     )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import enum
 import json
 import logging
 import secrets
@@ -28,7 +27,7 @@ from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
 from compiler_service.stages.checked import issues, read_check
 from compiler_service.stages.outcome import StageError, read_compiled
-from compiler_service.stages.process import ARTIFACT, MOST_RECORD_BYTES, RECORDS, REPRODUCER
+from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import PREPARE, VERIFY, StageRunner, StoppedError
 from compiler_service.store.reproducers import MOST_BYTES, Reproducers
 from compiler_service.store.sources import SourceStore, request_source
@@ -36,6 +35,8 @@ from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.faults import explain, pause
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
+from compiler_service.worker.stage_outcome import StageOutcome
+from compiler_service.worker.tuning import learning, seconds_left
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
@@ -57,17 +58,6 @@ Body = Callable[[JobRecord, int, Heartbeat], Conclusion]
 """The work of one stage."""
 
 
-class StageOutcome(enum.Enum):
-    """What the task does next."""
-
-    CONTINUE = "continue"
-    """The stage's output exists: on to the next stage."""
-    STOP = "stop"
-    """Nothing more to do here: failed, cancelled, finished before, or in other hands."""
-    AGAIN = "again"
-    """This worker is shutting down: another one must do the stage."""
-
-
 class StageWorker:
     """Runs stages.
 
@@ -77,6 +67,7 @@ class StageWorker:
         name: of this worker, which says that it lives.
         lease_seconds: after this time without renewal others may take the work over.
         stopping: set when this worker shuts down.
+        gives_way: whether a stage that measures is to end, and to go on later.
     """
 
     def __init__(
@@ -92,6 +83,7 @@ class StageWorker:
         lease_seconds: float,
         stopping: threading.Event,
         name: str = "",
+        gives_way: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
         self.running = 0
@@ -108,6 +100,7 @@ class StageWorker:
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
+        self._gives_way = gives_way
         self._slots = StageQuota(self._store.redis)
         self._prepared: set[tuple[str, ...]] = set()
 
@@ -165,12 +158,16 @@ class StageWorker:
         """NOTE: only who holds the lease may say that nobody works on it."""
         namespace, own = record.source.namespace, member(record.id, number)
         if not self._slots.take(namespace, record.running_stages, own):
-            self._store.change(record.id, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
-            return StageOutcome.STOP  # it is sent again when that time has come
+            self._put_off(record, number)
+            return StageOutcome.STOP
         try:
             return self._attempt(stage, record, number, heartbeat)
         finally:
             self._slots.give(namespace, own)
+
+    def _put_off(self, record: JobRecord, number: int) -> None:
+        """It is sent again when that time has come."""
+        self._store.change(record.id, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
 
     # ---- one attempt, lease held
 
@@ -190,6 +187,10 @@ class StageWorker:
         except StoppedError:
             over = heartbeat.lost or heartbeat.cancelled or self._service.end_late(record)
             outcome = StageOutcome.STOP if over else StageOutcome.AGAIN
+            if not over and not self._stopping.is_set():
+                self._note(record, number, stage, "gives way to stages that measure nothing, and goes on later")
+                self._put_off(record, number)
+                outcome = StageOutcome.STOP
         except RedisError:
             raise  # nothing can be said of the job now; it is found by time
         except Exception as error:
@@ -248,14 +249,12 @@ class StageWorker:
         return lambda: self._service.start_targets(self._store.get(record.id))
 
     def _tune(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
-        if not record.options.get("tune"):
+        seconds = seconds_left(self._store, record, number, self._runner.limits.seconds)
+        if not seconds:
             return _nothing
-        target = record.targets[number]
-        spec = target_from_dict(target.spec)
-        with self._directory(record) as work:
-            (work / RECORDS).write_bytes(self._tuning.load(record.source, spec))
-            self._process("tune", record, target, work, heartbeat)
-            self._tuning.save(record.source, spec, read_own(work / RECORDS, MOST_RECORD_BYTES))
+        target, order = record.targets[number], replace(record, options={**record.options, "tune": seconds})
+        with self._directory(record) as work, learning(self._tuning, self._store, record, number, work) as keep:
+            self._process("tune", order, target, work, heartbeat, meanwhile=keep, stops=self._gives_way)
         return _nothing
 
     def _build(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
@@ -329,6 +328,8 @@ class StageWorker:
         work: Path,
         heartbeat: Heartbeat,
         artifact: Path | None = None,
+        meanwhile: Callable[[], None] = lambda: None,
+        stops: Callable[[], bool] = lambda: False,
     ) -> Mapping[str, Any]:
         number = WHOLE_JOB if target is None else record.targets.index(target)
         request = {
@@ -341,8 +342,13 @@ class StageWorker:
         with TRACING.span(f"process {stage}"):
             of_job = JobStage.INGEST if target is None else JobStage.BUILD if stage == PREPARE else stage
             events = ProgressEvents(self._store, record.id, number, target.target if target else "", of_job)
+
+            def must_stop() -> bool:
+                meanwhile()
+                return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled or is_late(record) or stops()
+
             try:
-                return self._runner.run(work, request, events, lambda: self._must_stop(record, heartbeat))
+                return self._runner.run(work, request, events, must_stop)
             except StageError as error:
                 raise self._with_reproducer(error, record, number, work) from error
             finally:
@@ -357,9 +363,6 @@ class StageWorker:
         self._reproducers.save(record.id, number, read_own(path, MOST_BYTES))
         remedy = f"{error.remedy} `ingot jobs {record.id} --reproducer` prints what shows it again.".strip()
         return replace(error, remedy=remedy)
-
-    def _must_stop(self, record: JobRecord, heartbeat: Heartbeat) -> bool:
-        return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled or is_late(record)
 
     def _key(self, record: JobRecord, number: int, records: bytes) -> str:
         target = target_from_dict(record.targets[number].spec)

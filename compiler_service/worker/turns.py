@@ -8,7 +8,8 @@ from compiler_service.jobs.due import due, has_passed
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.waiting.line import Waiting
-from compiler_service.worker.stages import StageOutcome, StageWorker
+from compiler_service.worker.stage_outcome import StageOutcome
+from compiler_service.worker.stages import StageWorker
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.fields import saying

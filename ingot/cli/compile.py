@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import Artifact, chosen_target, model_source, save_artifacts
+from ingot.artifact import Artifact, chosen_target, save_artifacts
 from ingot.cli.arguments import (
     SERVICE,
     add_common,
@@ -24,15 +24,14 @@ from ingot.cli.bundles import bundles_of, write_bundles
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
 from ingot.cli.usage import Way
+from ingot.cli.values import EFFORTS, new_label, tuning_seconds, whole
 from ingot.cli.values import model_name as known_name
-from ingot.cli.values import new_label, whole
 from ingot.cli.verification import show_verification
 from ingot.client import Client
 from ingot.compiling import compile as compile_here
-from ingot.home import home_directory
+from ingot.home import home_directory, records_file
 from ingot.records import Job
 from ingot.upload import model_upload
-from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import require_writable, told
 
@@ -41,8 +40,6 @@ _JOB = f"label verification deadline priority {_MODEL} {SERVICE}"
 _HERE = Way.of("beside --local", f"local in_process out home {_MODEL}")
 _THERE = Way.of("without --local", f"out {_JOB}")
 _LEAVE = Way.of("beside --no-wait", f"no_wait {_JOB}")
-MOST_MEASURED = 1000
-"""Schedules per kernel, as the compiler has it (``compiler_service/compiler/options.py``)."""
 
 
 def add_parser(commands: Any) -> None:
@@ -54,7 +51,11 @@ def add_parser(commands: Any) -> None:
         "--label", action="append", type=new_label, default=[], help="label to move to the new version: stable, ..."
     )
     parser.add_argument(
-        "--tune", type=whole(0, MOST_MEASURED), default=0, metavar="N", help="measure N schedules per heavy kernel"
+        "--tune",
+        type=tuning_seconds,
+        default=0,
+        metavar="SECONDS",
+        help=f"look so long for faster schedules by measuring them, or {', '.join(EFFORTS)}",
     )
     parser.add_argument("--no-winograd", action="store_true", help="compute every convolution as a plain sum")
     parser.add_argument("--no-strassen", action="store_true", help="compute every product of matrices as a plain sum")
@@ -219,11 +220,10 @@ def _compile_here(
     directory = arguments.out or Path(f"{name}.ingot")
     _refuse_equal(targets)
     _require_room(directory, home)
-    digest = model_source(arguments.model).sha256()
     artifacts = []
     with ProgressBars(output) as bars:
         for target in targets:
-            records = home / "tuning" / f"{digest[:16]}-{sha256_hex(target.encode())[:16]}.jsonl"
+            records = records_file(home)
             artifact = compile_here(arguments.model, target, name=name, records=records, progress=bars.stage, **options)
             artifacts.append(artifact)
     index = save_artifacts(artifacts, directory, home=home)

@@ -16,6 +16,10 @@ Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]
 """Extents, names of symbols, and None for what is left as it is."""
 _MOST_SHOWN = 100
+EFFORTS = {"quick": 60, "normal": 300, "thorough": 1800}
+"""Seconds of tuning, by what people call them."""
+MOST_TUNING_SECONDS = 86_400
+"""As the compiler has it (``compiler_service/compiler/options.py``)."""
 MOMENT = "2026-05-31 or 2026-05-31T12:00, local time"
 
 
@@ -31,6 +35,16 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
     expected = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
     return parse_number
+
+
+def tuning_seconds(text: str) -> int:
+    """One of :data:`EFFORTS`, or seconds."""
+    if text.lower() in EFFORTS:
+        return EFFORTS[text.lower()]
+    seconds = whole_number(text)
+    if seconds is None or seconds > MOST_TUNING_SECONDS:
+        raise _refused(text, f"{', '.join(EFFORTS)}, or a whole number of seconds from 0 to {MOST_TUNING_SECONDS}")
+    return seconds
 
 
 def number(least: float, most: float) -> Callable[[str], float]:

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+import ingot
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from compiler_service.compiler.tune.records.lines import read_lines, write_lines
 from ingot.cli.main import main
 from tests.ingot.small_models import classifier, expected_scores, scale, unsupported
 
@@ -168,13 +172,17 @@ def test_tuning_writes_records_that_the_next_compilation_uses(
 ) -> None:
     (tmp_path / "net.onnx").write_bytes(classifier(64).SerializeToString())
     untuned = ask(capsys, "compile", "net.onnx", "--local")["targets"][0]
-    ask(capsys, "compile", "net.onnx", "--local", "--tune", "3")
-    (records,) = (home / "tuning").glob("*.jsonl")
-    lines = [json.loads(line) for line in records.read_text().splitlines()]
-    assert lines
-    assert all(line["seconds"] > 0 and line["candidates"] >= 1 for line in lines)
+    ask(capsys, "compile", "net.onnx", "--local", "--tune", "20")
+    path = home / "records.jsonl"
+    records, unreadable = read_lines(path.read_bytes())
+    assert records
+    assert not unreadable.count
+    measured = next(r for r in records if r.outcome is OutcomeKind.MEASURED)
+    faster = replace(measured, confirmed=True, default_seconds=2 * measured.seconds)
+    path.write_bytes(path.read_bytes() + write_lines([faster]))
     again = ask(capsys, "compile", "net.onnx", "--local")["targets"][0]
     assert again["key"] != untuned["key"]
+    assert "tuned" in again["report"]["rules"].values()
     assert main(["run", "net.ingot", "--input", "image=random:1x3x8x8"]) == 0
 
 
@@ -182,3 +190,20 @@ def test_inputs_of_fixed_shape_need_not_be_given(tmp_path: Path, capsys: pytest.
     (tmp_path / "scale.onnx").write_bytes(scale().SerializeToString())
     assert main(["compile", "scale.onnx", "--local", "--shape", "x=2,4"]) == 0
     assert ask(capsys, "run", "scale.ingot", "--repeat", "3")["outputs"][0]["shape"] == [2, 4]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_process", [False, True])
+def test_who_gives_up_keeps_what_was_measured(tmp_path: Path, *, in_process: bool) -> None:
+    records = tmp_path / "records.jsonl"
+
+    def give_up(stage: str, done: int, total: int, message: str) -> None:
+        if "trials" in message:
+            raise KeyboardInterrupt
+
+    model = classifier(64).SerializeToString()
+    with pytest.raises(KeyboardInterrupt):
+        ingot.compile(model, records=records, tune=60, progress=give_up, in_process=in_process)
+    found, unreadable = read_lines(records.read_bytes())
+    assert found
+    assert not unreadable.count

@@ -46,10 +46,13 @@ class ToyCompiler:
                 raise IngotError(
                     ErrorCode.INVALID_ARGUMENT, message, field=name, expected="opt_level, tune, verification"
                 )
-        return {"opt_level": 3, "tune": False} | dict(options)
+        return {"opt_level": 3, "tune": 0} | dict(options)
 
     def artifact_key(self, source: UploadedModel, target: Target, options: Mapping[str, Any], records: bytes) -> str:
         return toy_key(source.digest, target, options, records)
+
+    def merge_records(self, old: bytes, new: bytes) -> bytes:
+        return b"".join(sorted({*old.splitlines(keepends=True), *new.splitlines(keepends=True)}))
 
     def options(self) -> Sequence[OptionDescription]:
         return [OptionDescription("opt_level", "int", "3", "how hard to try")]

@@ -3,6 +3,7 @@
     {"name": "m", "seconds": 0.2, "steps": 3}     builds in so many steps
     {"issues": ["Foo is not supported"]}          does not import
     {"report": {"issues": ...}}                   says something else of itself when it is checked
+    {"trials": 3, "trial_seconds": 0.1, "tune_do": "hang"}    measures so often when it is tuned, and then does as with "do"
     {"do": "error" | "fault" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage; what hangs has
                                                   a child with ``mark`` in its command line
     {"mismatch": true}                            fails verification
@@ -32,6 +33,7 @@ from shared_ir.artifact.value import CompiledArtifact, artifact_key
 from shared_ir.digest import sha256_hex, source_digest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
+from shared_ir.storage.appended import add_lines
 from tests.services.artifacts import toy_artifact
 
 VERSION = "toy-1"
@@ -39,6 +41,11 @@ VERSION = "toy-1"
 
 def toy_key(model: str, target: Target, options: Mapping[str, Any], records: bytes) -> str:
     return artifact_key(model, target, options, sha256_hex(records) if records else "", VERSION)
+
+
+def toy_record(number: int) -> bytes:
+    """A line of the journal of a tuner."""
+    return f'{{"kind":"trial","number":{number}}}\n'.encode()
 
 
 class ToyStages:
@@ -59,10 +66,20 @@ class ToyStages:
         """Nothing is shared between builds."""
 
     def tune(
-        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
-    ) -> bytes:
-        progress("tune", 1, 1, "")
-        return b'{"tuned":true}'
+        self,
+        source: SourceFiles,
+        target: Target,
+        options: Mapping[str, Any],
+        records: bytes,
+        journal: Path,
+        progress: Progress,
+    ) -> None:
+        model = _read(source)
+        for number in range(model.get("trials", 1)):
+            add_lines(journal, toy_record(number))
+            progress("tune", number + 1, model.get("trials", 1), f"task 1 of 1: {number + 1} trials")
+            time.sleep(model.get("trial_seconds", 0))
+        _misbehave(model.get("tune_do", ""), model)
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress

@@ -55,9 +55,10 @@ class Times:
 
 
 def _left(record: JobRecord, number: int, stage: JobStage, known: dict[str, float]) -> float | None:
-    """Of one stage that has not passed. Tuning takes what it is told to: nothing is known of it from others."""
+    """Of one stage that has not passed. Tuning takes as long as it is told to, or less: nothing is known of it from others."""
     names = [*reversed(_names(record, number, stage)), *([f"any|{stage}"] if stage is not JobStage.TUNE else [])]
-    usual = next((known[name] for name in names if name in known), None)
+    asked = float(record.options.get("tune") or 0) if stage is JobStage.TUNE else None
+    usual = next((known[name] for name in names if name in known), asked)
     own: JobRecord | TargetRecord = record if number == WHOLE_JOB else record.targets[number]
     if usual is None or not (own.leased and own.stage == stage):
         return usual

@@ -89,6 +89,11 @@ class Dispatch:
             remedy="Compile with verification=available to publish it as not verified, or ask the operator to install qemu-user.",
         )
 
+    def stands(self, line: str, machine: Machine | None) -> bool:
+        """Whether anything waits in a line that a worker on ``machine`` may do; None says that it runs everything."""
+        needs = self.line.standing(line).values()
+        return any(not need or machine is None or machine.can_run(*_of_text(need)) for need in needs)
+
     def waiting(self) -> Collection[Member]:
         """Jobs and targets that a message will have a worker come to. Any message of a line will do for any that stands in it, of those
         that go to one kind of machine for any that this can do."""

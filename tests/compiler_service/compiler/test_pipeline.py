@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,11 +16,30 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bench.calls import sum_model
 from compiler_service.compiler.backends import llvm
+from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import ModelSource, check_model, compile_model, tune_model, verify_artifact
+from compiler_service.compiler.pipeline import (
+    ModelSource,
+    allowed_methods,
+    check_model,
+    compile_model,
+    inference,
+    optimize,
+    tune_model,
+    verify_artifact,
+)
+from compiler_service.compiler.program.definitions import define_kernels
+from compiler_service.compiler.program.kernels import TuningRecordWarning, distinct_kernels
+from compiler_service.compiler.program.variants import import_variants
+from compiler_service.compiler.progress import Log, silent
 from compiler_service.compiler.reference.verification import compare
-from compiler_service.compiler.tune.records import read_records
+from compiler_service.compiler.schedule.language.steps import Split
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from compiler_service.compiler.tune.records.book import merge
+from compiler_service.compiler.tune.records.journal import Journal
+from compiler_service.compiler.tune.records.lines import read_lines, write_lines
+from compiler_service.compiler.tune.records.record import TrialRecord, Workload
 from compiler_service.stages.compiler import RUN_ONCE
 from runtime_service.loading.loader import load_model
 from shared_ir.artifact.value import CompiledArtifact
@@ -25,6 +47,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import parse_target
 from shared_ir.plan.json_form import write_plan
 from tests.cases import every
+from tests.compiler_service.compiler.tune.records.trials import trial
 
 
 def image_model() -> bytes:
@@ -236,25 +259,70 @@ def test_verification_finds_a_wrong_answer() -> None:
     assert caught.value.tensor == "y"
 
 
+def confirmed(record: TrialRecord) -> TrialRecord:
+    """As if it had been twice as fast as the default schedule."""
+    return replace(record, confirmed=True, seconds=1e-4, default_seconds=2e-4, outcome=OutcomeKind.MEASURED)
+
+
 @pytest.mark.slow
-def test_tuning_records_are_used_by_the_next_compilation() -> None:
-    source, options = ModelSource.of(MODELS["image"]), CompileOptions(tune=3, shapes={"x": (1, 3, 256, 256)})
-    records = tune_model(source, host_target(), options)
-    found = read_records(records)
+def test_tuning_records_are_used_by_the_next_compilation(tmp_path: Path) -> None:
+    source, options = ModelSource.of(MODELS["image"]), CompileOptions(tune=20, shapes={"x": (1, 3, 256, 256)})
+    told: list[tuple[str, int, int, str]] = []
+    records = tune_model(source, host_target(), options, lambda *said: told.append(said), journal=tmp_path / "trials")
+    found, unreadable = read_lines(records)
     assert found
-    assert all(r.seconds <= r.default_seconds and r.candidates >= 1 for r in found)
-    tuned = compile_model(source, host_target(), options, records=records, workers=0)
+    assert not unreadable.count
+    assert {r.target for r in found} == {str(host_target())}
+    assert merge(Journal(tmp_path / "trials").read_new()) == merge(found), "each was written down as it ended"
+    tuning = [said for said in told if said[0] == "tune"]
+    assert {total for _, _, total, _ in tuning} == {20}
+    assert any(re.search(r"\d+ trials, best [\d.]+ us", message) for *_, message in tuning)
+    measured = next(r for r in found if r.outcome is OutcomeKind.MEASURED)
+    data = write_lines([*found, confirmed(measured)])
+    tuned = compile_model(source, host_target(), options, records=data, workers=0)
+    assert "tuned" in tuned.report["rules"].values()
     assert tuned.manifest.key != compile_model(source, host_target(), options, workers=0).manifest.key
-    assert tune_model(source, host_target(), options, records=records) == records
     x = feed("image", (1, 3, 256, 256))
     with load_model(tuned, threads=1) as loaded:
         (got,) = loaded.run({"x": x}).values()
     np.testing.assert_allclose(got, reference("image", x), rtol=1e-4, atol=1e-6)
 
 
+def test_records_that_a_compilation_cannot_use_change_nothing() -> None:
+    source, options = ModelSource.of(MODELS["text"]), CompileOptions()
+    plain = compile_model(source, host_target(), options, workers=0)
+    foreign = write_lines([trial(), trial(compiler="old", confirmed=True), trial(confirmed=True)]) + b"no record\n\xff"
+    other = compile_model(source, host_target(), options, records=foreign, workers=0)
+    assert other.manifest.key == plain.manifest.key
+    assert bytes(other.library) == bytes(plain.library)
+
+
+def test_a_record_that_does_not_fit_its_kernel_is_passed_over() -> None:
+    """Its checksum is right, and what it says is not: somebody wrote it."""
+    source, target = ModelSource.of(MODELS["text"]), host_target()
+    plain = compile_model(source, target, CompileOptions(), workers=0)
+    variants = import_variants(source, CompileOptions().import_options, inference())
+    log = Log.from_environment(silent)
+    defined = [define_kernels(optimize(v, target, CompileOptions(), log)) for v in variants]
+    kernels, _ = distinct_kernels((v.definitions, v.constants) for v in defined)
+    methods = tuple(sorted(allowed_methods(CompileOptions(), backend_of(target))))
+    lies = [
+        confirmed(
+            trial(
+                Workload.of(k.key, "?"), schedules=((Split("nowhere", "m", 3),),), target=str(target), methods=methods
+            )
+        )
+        for k in kernels
+    ]
+    with pytest.warns(TuningRecordWarning, match="does not fit, and is passed over"):
+        artifact = compile_model(source, target, CompileOptions(), records=write_lines(lies), workers=0)
+    assert artifact.report["rules"] == plain.report["rules"]
+    assert artifact.manifest.key != plain.manifest.key
+
+
 def test_tuning_for_another_machine_is_refused() -> None:
     with pytest.raises(IngotError, match="tuning measures on the machine that compiles"):
-        tune_model(ModelSource.of(MODELS["text"]), parse_target("raspberry-pi/4b"), CompileOptions(tune=2))
+        tune_model(ModelSource.of(MODELS["text"]), parse_target("raspberry-pi/4b"), CompileOptions(tune=60))
 
 
 def test_check_lists_nothing_for_a_good_model() -> None:

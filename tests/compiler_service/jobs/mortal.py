@@ -231,7 +231,7 @@ class Process:
         store, signer = MortalStore(installation.store, life), installation.signer
         repository = ArtifactRepository(store, TrustStore.of([signer.public]), signer)
         self.sources = SourceStore(store, 1 << 20)
-        counters, tuning = Counters(redis), TuningStore(store)
+        counters, tuning = Counters(redis), TuningStore(store, ToyCompiler().merge_records)
         self.jobs = JobStore(redis, 3600, Seal(signer, repository.trust))
         self.repository = repository
         self.service = JobService(

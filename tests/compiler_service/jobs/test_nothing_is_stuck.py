@@ -21,7 +21,7 @@ from compiler_service.jobs.records import JobStage, JobState
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import run
-from compiler_service.worker.stages import StageOutcome
+from compiler_service.worker.stage_outcome import StageOutcome
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, ForgetfulLife, Installation, Life, Process

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from compiler_service.compiler.tune.records.lines import write_lines
 from ingot.artifact import save_artifacts
 from ingot.cli.main import make_parser
 from ingot.cli.tokens import TOKENS_FILE
@@ -20,6 +21,7 @@ from ingot.home import Addresses
 from shared_ir.artifact.signature import SigningKey, add_trusted, fingerprint, local_keys
 from shared_ir.service_kit.access.principal import Principal, TokenScope
 from shared_ir.service_kit.access.token_file import editing, scopes_of
+from tests.compiler_service.compiler.tune.records.trials import OTHER, trial, workload
 from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
 from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
@@ -43,6 +45,11 @@ WAYS: dict[str, tuple[str, ...]] = {
     "tokens remove": ("me",),
     "tokens list": ("",),
     "tokens quota": ("team --max-jobs 1",),
+    "records list": ("",),
+    "records best": ("",),
+    "records prune": ("",),
+    "records import": ("given.jsonl",),
+    "records export": ("exported.jsonl",),
 }
 """Every way of using every command. A new command has its ways here."""
 
@@ -100,6 +107,7 @@ VALUES: dict[str, str] = {
     "until": "2026-05-31",
     "interval": "3",
     "sort": "memory",
+    "keep": "1",
 }
 """A value for every option that takes one. A new option has its value here."""
 
@@ -107,7 +115,8 @@ VALUES: dict[str, str] = {
 _NO_NUMBER = ("many", "-", "nan", "1e400", "1.5", "0x10", "-99")
 NONSENSE: dict[str, tuple[str, ...]] = {
     "address": ("nowhere", "127.0.0.1:87036", "h:0", ":8500", "http://h:1"),
-    "tune": _NO_NUMBER,
+    "tune": (*_NO_NUMBER, "", "slow", "86401"),
+    "keep": (*_NO_NUMBER, "0"),
     "opt_level": (*_NO_NUMBER, "4"),
     "limit": _NO_NUMBER,
     "repeat": (*_NO_NUMBER, "0"),
@@ -144,8 +153,15 @@ NONSENSE: dict[str, tuple[str, ...]] = {
 
 
 def ends_well(command: str, action: argparse.Action, status: int) -> bool:
-    """Another home trusts other keys; no job can be followed without its id; and `ingot up` is left by Ctrl-C."""
-    return status == 0 or (command, status) in {("up", 130), ("jobs", 1)} or (action.dest, status) == ("home", 1)
+    """Another home trusts other keys; no job can be followed without its id; `ingot up` is left by Ctrl-C; and the other file holds
+    tokens, which no command of records writes over."""
+    foreign = action.dest == "file" and command in ("records prune", "records import")
+    return (
+        status == 0
+        or (command, status) in {("up", 130), ("jobs", 1)}
+        or (action.dest, status) == ("home", 1)
+        or (foreign and status == 1)
+    )
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +173,15 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         local_keys(place / home)
         Addresses(f"{home}:1", f"{home}:2", f"{home}:3", f"{home}:4", f"{home}:5").write(place / home)
     local_keys(place / "service")
+    known = [
+        trial(confirmed=True),
+        trial(workload(64)),
+        trial(compiler="old"),
+        trial(rule="other"),
+        trial(target=str(OTHER)),
+    ]
+    (place / "home" / "records.jsonl").write_bytes(write_lines(known))
+    (place / "given.jsonl").write_bytes(write_lines([trial(machine="another")]))
     for tag in ("a", "b"):
         save_artifacts([toy_artifact("net")], place / "folder", tag, place / "home")
     return place

@@ -107,6 +107,14 @@ def answers(data: bytes, target: Target) -> bytes:
     return write_lines(r for r in best if r is not None)
 
 
+def best_of(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
+    """The fastest of the confirmed ones in comparison with their defaults, of each workload, target, version of the compiler, methods."""
+    best: dict[tuple[object, ...], TrialRecord] = {}
+    for record in sorted((r for r in records if is_answer(r, r.compiler)), key=_rank):
+        best.setdefault((record.workload, record.target, record.compiler, frozenset(record.methods)), record)
+    return tuple(best.values())
+
+
 def merge(*sets: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
     """Each record once, in the order of their lines: equal whatever the order of the sets."""
     found = {write_line(record): record for records in sets for record in records}

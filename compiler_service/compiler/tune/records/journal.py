@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 from compiler_service.compiler.tune.records.claims import Claim, Claimant, Taken
@@ -18,11 +19,12 @@ from compiler_service.compiler.tune.records.lines import (
 from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.version import compiler_version
 from shared_ir.storage.appended import LinesTail, add_lines, holding_lines
+from shared_ir.storage.faults import told
 
 
 class Journal:
-    """The file ``path``, which is made by the first line (:mod:`shared_ir.storage.appended`). All methods raise OSError where it cannot be
-    written or read."""
+    """The file ``path``, which is made by the first line (:mod:`shared_ir.storage.appended`). All methods raise IngotError where the file
+    cannot be read or written, as :func:`shared_ir.storage.faults.told` has it."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -33,12 +35,15 @@ class Journal:
 
     def append(self, records: Iterable[TrialRecord]) -> None:
         """Add records; they are on the disk when this is over."""
-        add_lines(self._path, b"".join(map(write_line, records)))
+        with self._told():
+            add_lines(self._path, b"".join(map(write_line, records)))
 
     def read_new(self) -> tuple[TrialRecord, ...]:
         """Records that were added since this was asked last, by whoever; all of them when the file was replaced."""
         found: list[TrialRecord] = []
-        for entry in read_entries(self._tail.read_new()):
+        with self._told():
+            data = self._tail.read_new()
+        for entry in read_entries(data):
             if isinstance(entry, TrialRecord):
                 found.append(entry)
             elif isinstance(entry, str):
@@ -56,7 +61,7 @@ class Journal:
             candidates: digests (:attr:`TrialRecord.candidate`).
         """
         task = (workload, target, compiler_version())
-        with holding_lines(self._path) as held:
+        with self._told(), holding_lines(self._path) as held:
             self._look()
             free = self._taken.free(task, candidates)
             if free:
@@ -68,17 +73,21 @@ class Journal:
         """Candidates that this process claimed and does not measure, since the device is lost or the time is over."""
         task = (workload, target, compiler_version())
         claim = Claim(task, tuple(candidates), Claimant.this_process(), time.time(), gives_back=True)
-        add_lines(self._path, write_claim(claim) if candidates else b"")
+        with self._told():
+            add_lines(self._path, write_claim(claim) if candidates else b"")
 
     def rewrite(self, choose: Callable[[Sequence[TrialRecord]], Iterable[TrialRecord]]) -> Unreadable:
         """Have the file hold what ``choose`` keeps of its records, and what is claimed right now; what of it is no record is dropped, and
         told. Processes that add to it wait meanwhile, and then go on with the new file."""
-        with holding_lines(self._path) as held:
+        with self._told(), holding_lines(self._path) as held:
             data = held.read()
             records, unreadable = read_lines(data)
             live = (e for e in read_entries(data) if isinstance(e, Claim) and e.by.is_alive(e.time))
             held.replace(write_lines(choose(records)) + b"".join(map(write_claim, live)))
         return unreadable
+
+    def _told(self) -> AbstractContextManager[None]:
+        return told("the tuning records cannot be kept", self._path)
 
     def _look(self) -> None:
         for entry in read_entries(self._known.read_new()):

@@ -42,11 +42,16 @@ class Unreadable:
         return Unreadable(self.count + 1, self.reason or reason)
 
 
-def write_line(record: TrialRecord) -> bytes:
-    """A record as its line, the end of the line included."""
+def document_of(record: TrialRecord) -> dict[str, Any]:
+    """A record as a JSON object, without what makes a line of it."""
     entry: dict[str, Any] = {name: getattr(record, name) for name in _OWN}
     entry |= {"schedules": [to_json(s) for s in record.schedules], "values": dict(record.values)}
-    return _line(_TRIAL, dict(record.others) | entry)
+    return dict(record.others) | entry
+
+
+def write_line(record: TrialRecord) -> bytes:
+    """A record as its line, the end of the line included."""
+    return _line(_TRIAL, document_of(record))
 
 
 def write_lines(records: Iterable[TrialRecord]) -> bytes:

@@ -22,11 +22,13 @@ from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.convolution import conv
 from compiler_service.compiler.tensor_expr.operators.quantized import matmul_integer
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
-from compiler_service.compiler.tune.records import Record, kernel_digest, merge
-from compiler_service.compiler.tune.tuning import TuningRecords
+from compiler_service.compiler.tune.records.book import RecordBook
+from compiler_service.compiler.tune.records.record import TrialRecord, Workload
+from compiler_service.compiler.tune.tuning import tuned_schedules
 from shared_ir.dtype import DType
 from tests.compiler_service.compiler.schedule.algorithms.test_byte_dot_schedules import bytes_of
 from tests.compiler_service.compiler.schedule.kernels import VNNI, interpreted
+from tests.compiler_service.compiler.tune.records.trials import trial
 
 
 def convolution(channels: int, group: int) -> Tensor:
@@ -70,18 +72,19 @@ def test_a_record_of_a_forbidden_method_is_none() -> None:
     asked: tuple[tuple[str, ...], ...] = ((), ("winograd",))
     found = {methods: default_schedule(output, constants, VNNI, methods) for methods in asked}
 
-    def record(seconds: float, *methods: str) -> Record:
-        digest, schedule = kernel_digest("a kernel"), found[methods]
-        return Record(digest, str(VNNI), schedule, seconds, seconds, 0.0, 2, "0")
+    def record(seconds: float, *methods: str, allowed: tuple[str, ...] = ("winograd",)) -> TrialRecord:
+        own = {"schedules": (found[methods],), "seconds": seconds, "default_seconds": 4.0, "confirmed": True}
+        return trial(Workload.of("a kernel", "Conv"), target=str(VNNI), methods=allowed, **own)
 
     kernel = cast(Kernel, SimpleNamespace(key="a kernel"))
-    faster = TuningRecords([record(1.0, "winograd")], VNNI)
+    faster = tuned_schedules(RecordBook([record(1.0, "winograd")], VNNI))
     assert faster(kernel, ()) is None
     assert faster(kernel, ("winograd",)) == found["winograd",]
-    both = merge([record(1.0, "winograd"), record(3.0)], [record(2.0)])
-    assert [r.seconds for r in both] == [1.0, 2.0]
-    assert TuningRecords(both, VNNI)(kernel, ()) == found[()]
-    assert TuningRecords(both, VNNI)(kernel, ("winograd",)) == found["winograd",]
+    edited = tuned_schedules(RecordBook([record(1.0, "winograd", allowed=())], VNNI))
+    assert edited(kernel, ()) is None, "it names a method that it says was forbidden"
+    both = tuned_schedules(RecordBook([record(1.0, "winograd"), record(3.0), record(2.0, allowed=())], VNNI))
+    assert both(kernel, ()) == found[()]
+    assert both(kernel, ("winograd",)) == found["winograd",]
 
 
 def test_candidates_for_bytes_multiply_bytes() -> None:
