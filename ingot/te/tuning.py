@@ -1,0 +1,254 @@
+"""Schedules that tune themselves: by a template of yours, which says what is open, or by the generator, which needs none.
+
+::
+
+    @te.template
+    def product(cfg, A, B):
+        C = te.sum((m, n), k, lambda i, j, q: A[i, q] * B[q, j], name="C")
+        s = te.schedule(C)
+        rows, _ = s[C].split("i", cfg.split("rows", m, default=8))
+        ...
+        return s
+
+    tuned = te.tune(product, [A, B], seconds=60)     # or te.tune(C, [A, B]): the generator
+    print(tuned)
+    f = tuned.build()
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.schedule.language.knobs import NO_VALUES, Knobs, Values
+from compiler_service.compiler.schedule.staging.program import StagedProgram
+from compiler_service.compiler.tune.measuring.local import LocalMeasurer, beside, measuring_core
+from compiler_service.compiler.tune.measuring.trial import Measurer, Timing
+from compiler_service.compiler.tune.program_tuner import ProgramTuner, TunedProgram
+from compiler_service.compiler.tune.programs import ProgramTrials, drawn_numbers
+from compiler_service.compiler.tune.sketches.sketch import sketch
+from ingot.artifact import chosen_target
+from ingot.functions import CompiledFunction
+from ingot.te.building import build
+from ingot.te.scheduling import Schedule
+from ingot.te.tensors import Tensor, is_placeholder
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import dim_symbols
+from shared_ir.machine.target import Target
+
+_EXTENT = 64
+"""Elements along an axis whose length only a call knows, while it is measured."""
+
+Config = Knobs
+"""What a template asks: ``cfg.choice``, ``cfg.range``, ``cfg.split``, ``cfg.flag``, each with the default."""
+
+
+class Template:
+    """A function ``(cfg, *args) -> te.Schedule`` that leaves sizes and orders open; see :func:`template`.
+
+    Attributes:
+        name: of the function.
+    """
+
+    def __init__(self, function: Callable[..., Schedule]) -> None:
+        self._function = function
+        self.name: str = getattr(function, "__name__", "template")
+        functools.update_wrapper(self, function)
+
+    def __call__(self, cfg: Config, *args: Any) -> Schedule:
+        """The schedule with the answers of ``cfg``.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, a step does not fit, or the function gives no schedule.
+        """
+        found = self._function(cfg, *args)
+        if not isinstance(found, Schedule):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the template {self.name} gives no schedule",
+                expected="what te.schedule gives",
+                received=repr(found)[:80],
+            )
+        return found
+
+    def schedule(self, *args: Any, values: Values = NO_VALUES) -> Schedule:
+        """The schedule with these answers, by the names of the knobs; the defaults for all others."""
+        return self(Knobs(values), *args)
+
+
+def template(function: Callable[..., Schedule]) -> Template:
+    """Makes a template of a function ``(cfg, *args) -> te.Schedule``: it asks ``cfg`` for each size or order that it leaves open, with
+    the default, and schedules by the answers. Which knobs there are may depend on answers before."""
+    return Template(function)
+
+
+@dataclass(frozen=True)
+class Tuned:
+    """The result of :func:`tune`.
+
+    Attributes:
+        schedule: the best one; the default where nothing was faster, beyond the spread of both, in two runs side by side.
+        values: its answers that are not the default, by the names of the knobs.
+        seconds, spread: of a call on one thread, median and half the distance between the quartiles.
+        default_seconds, default_spread: of the default schedule, measured side by side with it.
+        trials: schedules that were measured, the default included.
+        failed: points that were no candidates: refused, wrong, crashed or too slow to be waited for.
+    """
+
+    schedule: Schedule
+    values: Values
+    seconds: float
+    spread: float
+    default_seconds: float
+    default_spread: float
+    trials: int
+    failed: int
+    history: tuple[tuple[float, float], ...]
+    args: tuple[Tensor, ...]
+    target: Target
+
+    def build(self, name: str = "main", threads: int = 1) -> CompiledFunction:
+        """The best schedule, compiled as by :func:`te.build`."""
+        return build(self.schedule, self.args, self.target, name, threads)
+
+    def __str__(self) -> str:
+        gain = self.default_seconds / self.seconds
+        return (
+            f"{self.seconds * 1e6:.1f} us +- {self.spread * 1e6:.1f}, default {self.default_seconds * 1e6:.1f} us "
+            f"+- {self.default_spread * 1e6:.1f}: {gain:.2f}x after {self.trials} trials ({self.failed} failed)"
+        )
+
+
+def tune(
+    what: Template | Tensor | Sequence[Tensor],
+    args: Sequence[Any],
+    target: str | Target = "host",
+    seconds: float = 60.0,
+    *,
+    symbols: Mapping[str, int] | None = None,
+    arrays: Sequence[np.ndarray] | None = None,
+    measurer: Measurer | None = None,
+    seed: int = 0,
+    progress: Callable[[int, float], None] = lambda trials, best: None,
+) -> Tuned:
+    """Search the schedules of a template, or of the generator, for the fastest one on this machine.
+
+    Candidates run in a process of their own on another core, and compute the same as the default or are no candidates. A call with
+    one thread is measured, with its data where the last call left it in the caches.
+
+    Args:
+        what: a template; or the tensors to compute, for the generator, which uses none of the compiler's rules.
+        args: what the template is called with; the placeholders among them are the arguments of the function.
+        target: as :func:`te.build` takes it; the measurer must be able to run it.
+        seconds: that it may take.
+        symbols: values of the symbols of extents to measure with; 64 for others.
+        arrays: numbers to measure with, one array for each placeholder of ``args``; drawn between -1 and 1 by default.
+        measurer: what runs candidates; this machine by default.
+        progress: is called after each trial, with their number and the least seconds so far.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ``args`` lack a placeholder that is read, ``arrays`` do not fit, or the default schedule
+            does not; COMPILER_FAULT, it cannot be run; INVALID_TARGET.
+    """
+    machine = chosen_target(target)
+    make, schedule = _space(what, args, machine)
+    default = schedule(NO_VALUES)
+    given = tuple(a for a in args if isinstance(a, Tensor) and is_placeholder(a))
+    build_arguments = _read(default, given)
+    sizes = {name: (symbols or {}).get(name, _EXTENT) for name in sorted(_symbols(default))}
+    numbers = _numbers(build_arguments, given, sizes, arrays)
+    core = measuring_core() if measurer is None else None
+    runs = measurer or LocalMeasurer(core)
+    try:
+        with beside(core), backend_of(machine).objects(machine, workers=1) as maker:
+            tuner = ProgramTuner(make, ProgramTrials(machine, numbers, sizes, maker), runs, seed)
+            found = tuner.run(seconds, progress)
+    finally:
+        if measurer is None:
+            runs.close()
+    return _tuned(found, schedule(found.point.values), given, machine)
+
+
+def _tuned(found: TunedProgram, schedule: Schedule, args: tuple[Tensor, ...], target: Target) -> Tuned:
+    def pair(timing: Timing) -> tuple[float, float]:
+        return timing.seconds, timing.spread
+
+    values = found.point.values
+    return Tuned(
+        schedule,
+        values,
+        *pair(found.timing),
+        *pair(found.default),
+        found.trials,
+        found.failed,
+        found.history,
+        args,
+        target,
+    )
+
+
+def _space(
+    what: Template | Tensor | Sequence[Tensor], args: Sequence[Any], target: Target
+) -> tuple[Callable[[Knobs], StagedProgram], Callable[[Values], Schedule]]:
+    """What makes programs by knobs, and what makes the schedule with given answers."""
+    if isinstance(what, Template):
+        given: Template = what
+        return lambda knobs: given(knobs, *args)._program, lambda values: given(Knobs(values), *args)
+    outputs = (what,) if isinstance(what, Tensor) else tuple(what)
+    plain = Schedule(*outputs)._program
+
+    def generated(values: Values) -> Schedule:
+        found = Schedule(*outputs)
+        found._commit(sketch(plain, target, Knobs(values)))
+        return found
+
+    return lambda knobs: sketch(plain, target, knobs), generated
+
+
+def _read(schedule: Schedule, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+    """The placeholders that are read, all of which must be ``given``."""
+    read = tuple(t for t in schedule._program.values if is_placeholder(t))
+    missing = [t.name for t in read if t not in given]
+    if missing:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the arguments lack a tensor that is read",
+            expected=", ".join(missing),
+            received=", ".join(t.name for t in given) or "none",
+        )
+    return read
+
+
+def _symbols(schedule: Schedule) -> set[str]:
+    return set(dim_symbols(d for t in schedule._program.values for d in t.shape))
+
+
+def _numbers(
+    read: tuple[Tensor, ...],
+    given: tuple[Tensor, ...],
+    sizes: Mapping[str, int],
+    arrays: Sequence[np.ndarray] | None,
+) -> dict[Tensor, np.ndarray]:
+    drawn = drawn_numbers(read, sizes)
+    if arrays is None:
+        return drawn
+    if len(arrays) != len(given):
+        expected = f"{len(given)}, one for each placeholder"
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, "the arrays do not fit", expected=expected, received=str(len(arrays))
+        )
+    for tensor, array in zip(given, arrays, strict=True):
+        wanted = drawn.get(tensor)
+        if wanted is not None and (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the array of {tensor.name} does not fit",
+                expected=f"{wanted.dtype}{list(wanted.shape)}",
+                received=f"{array.dtype}{list(array.shape)}",
+            )
+    return {t: np.asarray(a) for t, a in zip(given, arrays, strict=True) if t in drawn}
