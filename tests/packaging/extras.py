@@ -56,6 +56,10 @@ OPTIONAL: dict[tuple[str, str], str] = {
         "compiler_service.compiler.reference.verification",
         "onnxruntime",
     ): "looks whether it is there; else interprets the graph",
+    (
+        "compiler_service.compiler.tune.cost.model",
+        "lightgbm",
+    ): "the sentence of needing(); tuning works without it",
     ("ingot.embedded.installation", "grpc_health"): "require() asks for it before anything starts",
     (
         "shared_ir.regular_expressions",
