@@ -6,6 +6,9 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.settings import MOST_PORT
 
+DEVICE_PORT = 50070
+"""Where the measuring server of a device listens unless it is told otherwise."""
+
 
 def server_address(address: str, name: str = "address") -> str:
     """``address``, where a server can be at it.
@@ -27,3 +30,11 @@ def server_address(address: str, name: str = "address") -> str:
             received=address[:100],
         )
     return address
+
+
+def device_address(text: str) -> str:
+    """``host``, ``host:port``, ``::1`` or ``[::1]:port``, with the port. Raises IngotError INVALID_ARGUMENT."""
+    if text.count(":") > 1 and not text.startswith("["):
+        text = f"[{text}]"
+    is_whole = ":" in text.rpartition("]")[2]
+    return server_address(text if is_whole else f"{text}:{DEVICE_PORT}", "device")
