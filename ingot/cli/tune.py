@@ -17,8 +17,11 @@ from ingot.cli.arguments import add_common, add_in_process, add_model_options, m
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import number
 from ingot.home import home_directory
+from ingot.target import chosen_target
 from ingot.tuning import EFFORTS, MOST_SECONDS, RECORDS_FILE, TuningResult, tune
+from ingot.tuning_plot import plot_trials
 from ingot.upload import model_upload
+from shared_ir.storage.faults import require_writable
 
 _MOST_ROWS = 15
 """Tasks that a screen shows, those that gain time at the moment first."""
@@ -48,6 +51,8 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     model_upload(arguments.model)  # raises: before anything else is done
+    if arguments.plot:
+        require_writable(arguments.plot.absolute().parent, "the plot")
     records = arguments.records or home_directory(arguments.home) / RECORDS_FILE
     options = model_options(arguments)
     options |= {"winograd": False} if arguments.no_winograd else {}
@@ -64,9 +69,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             **options,
         )
     if arguments.plot:
-        from ingot.tuning_plot import plot_trials
-
-        plot_trials(records, arguments.plot)
+        plot_trials(records, chosen_target(arguments.target), arguments.plot)
     _show(result, output)
     return SUCCESS
 
@@ -102,8 +105,7 @@ class TaskTable:
         for name in ("task", "time", "trials", "default ms", "best ms", "gain"):
             table.add_column(name, justify="left" if name == "task" else "right")
         latest = sorted(self._tasks, key=lambda n: -self._changed[n])[:_MOST_ROWS]
-        for number in sorted(latest):
-            task = self._tasks[number]
+        for task in (self._tasks[n] for n in sorted(latest)):
             cells = (f"{task.share:.1%}", str(task.trials), f"{task.default * 1e3:.4g}", f"{task.best * 1e3:.4g}")
             table.add_row(Text(task.label[:_LABEL]), *cells, f"{1 - task.best / task.default:.1%}")
         return table

@@ -28,7 +28,8 @@ _BATCH = 8
 _SECONDS_OF_DEFAULT, _SECONDS_TO_CONFIRM = 0.06, 0.08
 """Largest time for the rounds of one schedule, in seconds; each has at least three."""
 _WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.005
-"""Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time: at once, and when its task is left."""
+"""Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time: at once, and when
+its task is left."""
 _LEAST_SHARE = 0.001
 """Tasks that take a smaller part of the model's time are left as they are."""
 

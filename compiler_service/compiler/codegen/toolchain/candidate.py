@@ -14,18 +14,20 @@ from shared_ir.machine.target import Target
 _SOURCES = ("measure.c", "load_elf.c", "memory.c", "float_mode.c")
 
 
-def link_candidate(code: bytes, symbols: Sequence[str], target: Target) -> bytes:
-    """A shared library of the ELF object ``code`` that exports ``symbols`` alone. Equal objects give equal bytes.
+def link_candidate(code: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
+    """A shared library of the ELF objects ``code`` that exports ``symbols`` alone. Equal objects give equal bytes.
 
     Raises:
         IngotError: COMPILER_FAULT, with the linker's message.
     """
-    with tempfile.TemporaryDirectory(prefix="ingot-candidate-") as name:
-        folder = Path(name)
-        (folder / "code.o").write_bytes(code)
+    with tempfile.TemporaryDirectory(prefix="ingot-candidate-") as place:
+        folder = Path(place)
+        names = tuple(f"code{number}.o" for number in range(len(code)))
+        for name, data in zip(names, code, strict=True):
+            (folder / name).write_bytes(data)
         exported = " ".join(f'"{symbol}";' for symbol in dict.fromkeys(symbols))
         (folder / "exports.map").write_text(f"{{ global: {exported} local: *; }};\n")
-        link(("code.o",), "candidate.so", link_flags(target), target, folder)
+        link(names, "candidate.so", link_flags(target), target, folder)
         return (folder / "candidate.so").read_bytes()
 
 

@@ -32,7 +32,20 @@ from compiler_service.compiler.loop_ir.ir import (
 )
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
 from compiler_service.compiler.tune.cost.scope import LoopScope
-from shared_ir.expr import COMPARISONS, Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var, lift
+from shared_ir.expr import (
+    COMPARISONS,
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Reinterpret,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    lift,
+)
 
 EXTENT_OF_SYMBOL = 64
 """What a symbol is taken for that nothing is said of."""
@@ -328,7 +341,9 @@ def _count(node: LoopNode, roots: tuple[Expr, ...], scope: LoopScope, *, positio
             lanes *= lanes_of(expr) if vectors else 1
             node.operations[kind] += instances
             node.elements[kind] += instances * lanes
-            if kind is OperationKind.ADD and any(isinstance(e, Binary) and e.op is BinaryOp.MUL for e in expr.children()):
+            if kind is OperationKind.ADD and any(
+                isinstance(e, Binary) and e.op is BinaryOp.MUL for e in expr.children()
+            ):
                 node.operations[OperationKind.FUSED] += instances
                 node.elements[OperationKind.FUSED] += instances * lanes
         inside = says_where or isinstance(expr, BufferLoad | Ramp)

@@ -65,7 +65,10 @@ class KnobEncoding:
                 knob = sample.knobs.get(name)
                 if knob is not None:
                     at = self.sizes + 2 * column
-                    row[at], row[at + 1] = _told(knob.value, words), _told(knob.value, words) - _told(knob.default, words)
+                    row[at], row[at + 1] = (
+                        _told(knob.value, words),
+                        _told(knob.value, words) - _told(knob.default, words),
+                    )
         return found
 
 

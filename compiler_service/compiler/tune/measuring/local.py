@@ -10,7 +10,7 @@ import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any
+from typing import IO, Any, BinaryIO, cast
 
 from compiler_service.compiler.codegen.toolchain.frames import read_frame, write_frame
 from compiler_service.compiler.tune.measuring.parts import parts
@@ -91,16 +91,16 @@ class _Child:
         )
 
     def _send(self, trials: Sequence[Trial], seconds: float) -> None:
-        assert self._process.stdin is not None
+        stdin = cast(BinaryIO, self._process.stdin)
         if sum(self._sent.values()) > _MOST_KEPT_BYTES:
-            write_frame(self._process.stdin, {"op": "forget"})
+            write_frame(stdin, {"op": "forget"})
             self._sent.clear()
         for content in (b.content for t in trials for b in t.buffers):
             if content is not None and content.digest not in self._sent:
-                write_frame(self._process.stdin, {"op": "content", "digest": content.digest}, content.data)
+                write_frame(stdin, {"op": "content", "digest": content.digest}, content.data)
                 self._sent[content.digest] = len(content.data)
         request = {"op": "run", "seconds": seconds, "trials": [_described(t) for t in trials]}
-        write_frame(self._process.stdin, request, b"".join(data for t in trials for data in t.code))
+        write_frame(stdin, request, b"".join(data for t in trials for data in t.code))
 
     def _receive(self) -> tuple[dict[str, Any], bytes] | None:
         assert self._process.stdout is not None

@@ -60,7 +60,10 @@ for task t in 0..{m} // 4 * 2:
 def named(function: Function, **sizes: int) -> dict[str, float]:
     """The features by name, logarithms undone."""
     found = dict(zip(NAMES, loop_features(function, sizes).astype(float), strict=True))
-    return {name: value if name == "hot share" or name.endswith("private") else 2**value - 1 for name, value in found.items()}
+    return {
+        name: value if name == "hot share" or name.endswith("private") else 2**value - 1
+        for name, value in found.items()
+    }
 
 
 def product(m: int = 64, k: int = 128) -> dict[str, float]:

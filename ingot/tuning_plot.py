@@ -1,0 +1,61 @@
+"""Cost against trials, drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
+from shared_ir.storage.faults import told
+
+if TYPE_CHECKING:
+    from compiler_service.compiler.tune.records.record import TrialRecord
+
+_MOST_LINES = 12
+"""Tasks that are drawn, those that take longest."""
+
+
+def curves(records: Sequence[TrialRecord]) -> Mapping[str, Sequence[float]]:
+    """For each task, the best share of the default schedule's time after each of its trials; those that take longest come first."""
+    tasks: dict[str, list[TrialRecord]] = {}
+    for record in sorted(records, key=lambda r: r.time):
+        if not record.confirmed and not record.settled:
+            tasks.setdefault(record.workload, []).append(record)
+    longest = sorted(tasks.values(), key=lambda found: -max(r.default_seconds for r in found))
+    drawn: dict[str, Sequence[float]] = {}
+    for found in longest:
+        best, line = 1.0, [1.0]
+        for record in found:
+            best = min(best, record.share)
+            line.append(best)
+        microseconds = max(r.default_seconds for r in found) * 1e6
+        drawn[f"{found[0].label[:40]}, {microseconds:.0f} us ({found[0].workload[:6]})"] = line
+    return drawn
+
+
+def plot_trials(records: Path, target: Target, file: Path) -> None:
+    """Write a PNG of what the records of ``target`` say.
+
+    Raises:
+        IngotError: UNAVAILABLE, matplotlib is not installed; INVALID_ARGUMENT, the file cannot be written.
+    """
+    from compiler_service.compiler.tune.records.lines import read_lines
+
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE, "nothing can be drawn without matplotlib", remedy="pip install matplotlib"
+        ) from error
+    own = [r for r in read_lines(records.read_bytes())[0] if r.target == str(target)]
+    figure = Figure(figsize=(10, 6), layout="constrained")
+    axes = figure.add_subplot(xlabel="trials", ylabel="best time, as a part of the default schedule's")
+    for label, line in list(curves(own).items())[:_MOST_LINES]:
+        axes.step(range(len(line)), line, where="post", label=label)
+    axes.axhline(1.0, color="grey", linewidth=0.5)
+    if own:
+        axes.legend(fontsize="small")
+    with told("the plot cannot be written", file):
+        figure.savefig(file, format="png", dpi=120)
