@@ -88,25 +88,23 @@ class Trials(AbstractContextManager["Trials"]):
     def __exit__(self, *_: object) -> None:
         self._open.close()
 
-    def default(self, problem: SchedulingProblem, seconds: float) -> Default:
-        """The default schedule of ``problem``, measured.
-
-        Raises:
-            IngotError: it cannot be made or run, or gives other results each time.
-        """
-        candidate = problem.candidate(Knobs())
-        lowered = problem.lowered(candidate)
-        code = [f.result() for f in lowered.submit(self.maker)]
-        trial = problem.trial(lowered, code, MOST_COPIED)
-        outcome = self._run([trial], seconds)[0]
-        if outcome.timing is None:
-            raise IngotError(
-                ErrorCode.COMPILER_FAULT,
-                f"the default schedule of {problem.label} cannot be measured: {outcome.reason}",
-                node=problem.label,
-            )
-        cold = problem.trial(lowered, code, MOST_COPIED_TO_CONFIRM)
-        return Default(candidate, trial, cold, outcome.results, outcome.timing)
+    def defaults(
+        self, problems: Iterable[SchedulingProblem], seconds: float
+    ) -> Iterator[tuple[SchedulingProblem, Default | IngotError]]:
+        """The default schedule of each of ``problems``, measured; or why it cannot be, such as that it gives other results each time."""
+        running: deque[tuple[SchedulingProblem, Future[Default]]] = deque()
+        for problem in problems:
+            try:
+                lowered = problem.lowered(problem.candidate(Knobs()))
+            except IngotError as error:
+                yield problem, error
+                continue
+            objects = lowered.submit(self.maker)
+            running.append((problem, self._measuring.submit(self._default, problem, lowered, objects, seconds)))
+            while len(running) > _AHEAD:
+                yield _ended(*running.popleft())
+        while running:
+            yield _ended(*running.popleft())
 
     def tried(
         self, problem: SchedulingProblem, default: Default, points: Iterable[tuple[Point, Candidate]], bound: float
@@ -160,6 +158,22 @@ class Trials(AbstractContextManager["Trials"]):
         assert self._maker is not None, "Trials is used outside of its context"
         return self._maker
 
+    def _default(
+        self,
+        problem: SchedulingProblem,
+        lowered: LoweredCandidate,
+        objects: Sequence[Future[bytes]],
+        seconds: float,
+    ) -> Default:
+        code = [f.result() for f in objects]
+        trial = problem.trial(lowered, code, MOST_COPIED)
+        outcome = self._measurer.run([trial], seconds)[0]
+        if outcome.timing is None:
+            message = f"the default schedule of {problem.label} cannot be measured: {outcome.reason}"
+            raise IngotError(ErrorCode.COMPILER_FAULT, message, node=problem.label)
+        cold = problem.trial(lowered, code, MOST_COPIED_TO_CONFIRM)
+        return Default(lowered.candidate, trial, cold, outcome.results, outcome.timing)
+
     def _run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         return self._measuring.submit(self._measurer.run, trials, seconds).result()
 
@@ -191,6 +205,15 @@ class Trials(AbstractContextManager["Trials"]):
         if differs:
             return Tried(point, candidate, Outcome(OutcomeKind.WRONG, reason=differs))
         return Tried(point, candidate, own, standing.timing)
+
+
+def _ended(problem: SchedulingProblem, future: Future[Default]) -> tuple[SchedulingProblem, Default | IngotError]:
+    try:
+        return problem, future.result()
+    except IngotError as error:
+        if error.code is ErrorCode.DEVICE_TIMEOUT:
+            raise
+        return problem, error
 
 
 def refused(error: Exception) -> Outcome:

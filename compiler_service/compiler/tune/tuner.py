@@ -14,14 +14,13 @@ from typing import Protocol
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
-from compiler_service.compiler.tune.problem import Candidate
+from compiler_service.compiler.tune.problem import Candidate, SchedulingProblem
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
-from compiler_service.compiler.tune.trying import Trials, Tried, refused
-from shared_ir.errors import ErrorCode, IngotError
+from compiler_service.compiler.tune.trying import Default, Trials, Tried, refused
 
 _BATCH = 8
 """Points that a search is asked for at a time."""
@@ -94,20 +93,18 @@ class Tuner:
     # -- one task
 
     def _begin(self, tasks: Sequence[TuningTask]) -> Iterator[TuningTask]:
-        """Those whose default schedule could be measured."""
-        for number, task in enumerate(tasks):
-            if self._is_over():
-                return
-            self.progress("tune", number, len(tasks), f"measuring {task.problem.label}")
-            try:
-                default = self.trials.default(task.problem, _SECONDS_OF_DEFAULT)
-            except IngotError as error:
-                if error.code is ErrorCode.DEVICE_TIMEOUT:
-                    raise
-                continue  # it stays as it is
-            task.begin(default, list(self._seeds(task)))
-            self._recall(task)
-            yield task
+        """Those whose default schedule could be measured; others stay as they are."""
+        by_problem = {id(task.problem): task for task in tasks}
+        for number, (problem, default) in enumerate(self.trials.defaults(self._in_time(tasks), _SECONDS_OF_DEFAULT)):
+            self.progress("tune", number, len(tasks), f"measured {problem.label}")
+            if isinstance(default, Default):
+                task = by_problem[id(problem)]
+                task.begin(default, list(self._seeds(task)))
+                self._recall(task)
+                yield task
+
+    def _in_time(self, tasks: Sequence[TuningTask]) -> Iterator[SchedulingProblem]:
+        yield from (task.problem for task in tasks if not self._is_over())
 
     def _is_settled(self, task: TuningTask) -> bool:
         return self.book.is_settled(task.workload.digest, self.remembering.methods)

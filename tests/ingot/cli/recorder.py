@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ingot.artifact import Artifact
-from ingot.cli import arguments, compile, device, infer, inspect, models, top, up
+from ingot.cli import arguments, compile, device, infer, inspect, models, top, tune, up
 from ingot.cli.main import main
 from ingot.device.settings import DeviceSettings
 from ingot.devices import DeviceInfo
@@ -33,6 +33,7 @@ from ingot.records import (
     TargetJob,
     TensorInfo,
 )
+from ingot.tuning import TuningResult
 from runtime_service.executors.executor import LaunchProfile
 from shared_ir.artifact.signature import local_keys, public_pem
 from shared_ir.dtype import DType
@@ -225,6 +226,8 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (arguments, "Client", lambda address, **credentials: FakeClient(recorder, address, credentials)),
         (arguments, "Endpoint", lambda at, protocol, **rest: FakeEndpoint(recorder, at, protocol, rest)),
         (compile, "compile_here", called("compile_here", artifact)),
+        (tune, "tune", called("tune", TuningResult((), 0, 0.0, Path("records.jsonl")))),
+        (tune, "plot_trials", called("plot_trials", None)),
         (infer, "time", SimpleNamespace(perf_counter=lambda: 0.0)),
         (infer, "load", called("load", FakeModel(recorder))),
         (top, "time", SimpleNamespace(monotonic=lambda: float(len(recorder.calls)), sleep=_slept(recorder))),

@@ -46,6 +46,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "tokens remove": ("me",),
     "tokens list": ("",),
     "tokens quota": ("team --max-jobs 1",),
+    "tune": ("net.onnx",),
     "records list": ("",),
     "records best": ("",),
     "records prune": ("",),
@@ -65,6 +66,10 @@ VALUES: dict[str, str] = {
     "target": "aws/graviton3",
     "label": "canary",
     "tune": "3",
+    "effort": "quick",
+    "seconds": "7",
+    "records": "mine.jsonl",
+    "plot": "plot.png",
     "overridable": "w",
     "verification": "required",
     "out": "out2",
@@ -160,6 +165,8 @@ NONSENSE: dict[str, tuple[str, ...]] = {
     "scope": ("", "everything", "read,", "read;delete"),
     "since": ("yesterday", "2026-13-01", "12"),
     "until": ("yesterday", "2026-13-01", "12"),
+    "effort": ("", "much"),
+    "seconds": ("many", "nan", "0", "-1", "1e9"),
     "interval": ("often", "nan", "0", "-1", "1e9"),
     "sort": ("size", ""),
     "emulate": ("", "sparc", "aarch64,"),
@@ -174,18 +181,16 @@ _BY_HALF = {(name, 1) for name in ("tls_certificate", "tls_key", "tls_client_ca"
 
 
 def ends_well(command: str, action: argparse.Action, status: int) -> bool:
-    """Another home trusts other keys; no job can be followed without its id; `ingot up` is left by Ctrl-C; and the other file holds
-    tokens, which no command of records writes over."""
+    """Another home trusts other keys; no job can be followed without its id; what serves is left by Ctrl-C, and has its TLS files whole;
+    and the other file holds tokens, which no command of records writes over."""
+    special = {("up", 130), ("device serve", 130), ("jobs", 1)}
     foreign = action.dest == "file" and command in ("records prune", "records import")
     return (
         status == 0
-        or (command, status) in {("up", 130), ("jobs", 1)}
-        or (action.dest, status) == ("home", 1)
+        or (command, status) in special
+        or (action.dest, status) in {("home", 1), *_BY_HALF}
         or (foreign and status == 1)
     )
-    """Another home trusts other keys; no job can be followed without its id; what serves is left by Ctrl-C, and has its TLS files whole."""
-    special = {("up", 130), ("device serve", 130), ("jobs", 1)}
-    return status == 0 or (command, status) in special or (action.dest, status) in {("home", 1), *_BY_HALF}
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,166 @@
+"""What the tuner tries, keeps and leaves, with trials that a law answers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.progress import silent
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from compiler_service.compiler.tune.records.book import RecordBook
+from compiler_service.compiler.tune.records.journal import Journal
+from compiler_service.compiler.tune.records.lines import read_lines
+from compiler_service.compiler.tune.records.record import TrialRecord
+from compiler_service.compiler.tune.remembering import Remembering
+from compiler_service.compiler.tune.tasks import TuningTask
+from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
+from compiler_service.compiler.tune.watching import TaskProgress
+from compiler_service.compiler.version import compiler_version
+from tests.compiler_service.compiler.tune.toy_problems import ToyProblem, ToyTrials, bowl
+
+TARGET = host_target()
+
+
+def tuned(
+    path: Path, trials: ToyTrials, *problems: ToyProblem, seconds: float = 60.0, again: bool = False
+) -> tuple[TrialRecord, ...]:
+    """The records after a run."""
+    journal = Journal(path)
+    book = RecordBook(journal.read_new(), TARGET)
+    remembering = Remembering(str(TARGET), "a machine", compiler_version())
+    tuner = Tuner(trials.as_trials(), book, journal, remembering, TuningEffort(seconds, again), silent)
+    tuner.run([TuningTask(problem, seed=n) for n, problem in enumerate(problems)])
+    return read_lines(path.read_bytes())[0] if path.exists() else ()
+
+
+def best(records: tuple[TrialRecord, ...], problem: ToyProblem) -> TrialRecord | None:
+    return RecordBook(records, TARGET).best(TuningTask(problem).workload.digest, ())
+
+
+def test_the_best_point_is_found_and_confirmed(tmp_path: Path) -> None:
+    problem, trials = ToyProblem(), ToyTrials()
+    record = best(tuned(tmp_path / "r.jsonl", trials, problem), problem)
+    assert record is not None
+    assert dict(record.values) == {"rows": 8, "columns": 2}
+    assert record.share == pytest.approx(0.25)
+    assert len(trials.tried_points) == len({str(p) for p in trials.tried_points})
+
+
+def test_what_does_not_hold_is_not_taken(tmp_path: Path) -> None:
+    problem = ToyProblem()
+    records = tuned(tmp_path / "r.jsonl", ToyTrials(holds=False), problem)
+    assert best(records, problem) is None
+    (settled,) = [r for r in records if r.settled]
+    assert not settled.confirmed
+    assert not settled.values
+
+
+def test_nothing_is_done_for_tasks_that_are_settled(tmp_path: Path) -> None:
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    first = tuned(path, ToyTrials(), problem)
+    trials = ToyTrials()
+    assert tuned(path, trials, problem) == first
+    assert not trials.tried_points
+    assert not trials.defaults_measured
+
+
+def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
+    """After a kill, and when more is asked for."""
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+
+    class Killed(Exception):
+        pass
+
+    killed = ToyTrials()
+
+    def before() -> None:
+        if len(killed.tried_points) == 5:
+            raise Killed
+
+    killed.before = before
+    with pytest.raises(Killed):
+        tuned(path, killed, problem)
+    on_record = [r for r in read_lines(path.read_bytes())[0] if not r.confirmed]
+    assert len(on_record) == 5
+    trials = ToyTrials()
+    records = tuned(path, trials, problem)
+    before_it = {str(p) for p in killed.tried_points}
+    assert not before_it & {str(p) for p in trials.tried_points}
+    record = best(records, problem)
+    assert record is not None
+    assert dict(record.values) == {"rows": 8, "columns": 2}
+    more = ToyTrials()
+    tuned(path, more, problem, again=True)
+    assert not (before_it | {str(p) for p in trials.tried_points}) & {str(p) for p in more.tried_points}
+
+
+def test_a_crash_is_remembered_and_nothing_else(tmp_path: Path) -> None:
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    records = tuned(path, ToyTrials(crashes=[{"rows": 8, "columns": 2}]), problem)
+    assert [dict(r.values) for r in records if r.outcome is OutcomeKind.CRASHED] == [{"rows": 8, "columns": 2}]
+    record = best(records, problem)
+    assert record is not None
+    assert record.share > 0.25
+
+
+def test_a_point_that_fits_no_schedule_is_no_candidate(tmp_path: Path) -> None:
+    trials = ToyTrials()
+    tuned(tmp_path / "r.jsonl", trials, ToyProblem())
+    assert ("toy", {"rows": 12}) not in trials.tried_points
+
+
+def test_the_task_that_gains_most_is_first(tmp_path: Path) -> None:
+    """Time goes by trials here."""
+    small = ToyProblem("small", lambda values: bowl(values) / 100)
+    large = ToyProblem("large")
+    trials = ToyTrials()
+    tuned(tmp_path / "r.jsonl", trials, small, large)
+    assert [label for label, _ in trials.tried_points[:8]] == ["large"] * 8
+    assert {label for label, _ in trials.tried_points} == {"large", "small"}
+
+
+def test_a_task_that_takes_no_time_is_left_alone(tmp_path: Path) -> None:
+    tiny = ToyProblem("tiny", lambda values: bowl(values) / 1e6)
+    trials = ToyTrials()
+    tuned(tmp_path / "r.jsonl", trials, tiny, ToyProblem())
+    assert {label for label, _ in trials.tried_points} == {"toy"}
+
+
+def test_two_tuners_repeat_none_of_each_others_trials(tmp_path: Path) -> None:
+    """The second one works while the first is in the midst of its trials."""
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    one, other = ToyTrials(), ToyTrials()
+    began: list[bool] = []
+
+    def meanwhile() -> None:
+        if len(one.tried_points) == 3 and not began:
+            began.append(True)
+            tuned(path, other, problem)
+
+    one.before = meanwhile
+    tuned(path, one, problem)
+    assert began
+    assert not {str(p) for p in one.tried_points} & {str(p) for p in other.tried_points}
+
+
+def test_a_gain_of_a_like_task_is_tried_first(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    tuned(path, ToyTrials(), ToyProblem("of 64"))
+    trials = ToyTrials()
+    tuned(path, trials, ToyProblem("of 128"))
+    assert trials.tried_points[0] == ("of 128", {"columns": 2, "rows": 8})
+
+
+def test_time_ends_it_and_what_was_found_counts(tmp_path: Path) -> None:
+    trials = ToyTrials()
+    records = tuned(tmp_path / "r.jsonl", trials, ToyProblem(), seconds=1e-9)
+    assert not trials.tried_points
+    assert not records
+
+
+def test_lines_of_progress_are_read_back() -> None:
+    said = TaskProgress(3, 21, "Conv+Add: 3, 4 ms of", 0.125, 40, 0.2e-3, 0.25e-3)
+    assert TaskProgress.parse(str(said)) == said
+    assert TaskProgress.parse("measured Conv") is None
