@@ -14,7 +14,15 @@ from compiler_service.compiler.loop_ir.algorithms.table import algorithm_functio
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, Function
 from compiler_service.compiler.loop_ir.positions.proof import required_extents
 from compiler_service.compiler.loop_ir.positions.unproven import UnprovenPositionError
-from compiler_service.compiler.schedule.default import PLAIN_RULES, RULES, ChosenSchedule, RuleRow, chosen_schedule
+from compiler_service.compiler.schedule.default import (
+    PLAIN_RULES,
+    RULES,
+    ChosenSchedule,
+    RuleRow,
+    chosen_schedule,
+    open_schedule,
+)
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
@@ -96,6 +104,21 @@ class ScheduledKernel(Kernel):
     ) -> ChosenSchedule:
         try:
             return chosen_schedule(self.definition.output, self.constants, target, methods, rules)
+        except IngotError as error:
+            raise error.located(node=", ".join(self.definition.nodes)) from error
+
+    def open_schedule(
+        self, target: Target, knobs: Knobs, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
+    ) -> ChosenSchedule:
+        """The schedule at a point of the space of the kernel, which is asked of ``knobs``; answered as the model has it, that of
+        :meth:`chosen_schedule`.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, what the knobs say does not fit together.
+        """
+        kernel = KernelView.of(self.definition.output, self.constants).answered_by(knobs)
+        try:
+            return open_schedule(kernel, target, methods, rules)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 

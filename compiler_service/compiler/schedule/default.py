@@ -7,11 +7,12 @@ they must be good untuned and for targets that cannot be measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache
 
-from compiler_service.compiler.schedule.algorithms.attention.rule import attention_candidates, attention_schedule
+from compiler_service.compiler.schedule.algorithms.attention.rule import attention_schedule
 from compiler_service.compiler.schedule.algorithms.attention.step import Attend
-from compiler_service.compiler.schedule.algorithms.byte_dots.rule import byte_dot_candidates, byte_dot_schedule
+from compiler_service.compiler.schedule.algorithms.byte_dots.rule import byte_dot_schedule
 from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
 from compiler_service.compiler.schedule.algorithms.diagonals.rule import grouped_schedule
 from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals
@@ -28,7 +29,7 @@ from compiler_service.compiler.schedule.model.analysis import KernelView, accumu
 from compiler_service.compiler.schedule.rules.column import column_schedule
 from compiler_service.compiler.schedule.rules.contraction.blocks import block_schedule
 from compiler_service.compiler.schedule.rules.contraction.few_columns import few_columns_schedule
-from compiler_service.compiler.schedule.rules.contraction.rule import contraction_candidates, contraction_schedule
+from compiler_service.compiler.schedule.rules.contraction.rule import contraction_schedule
 from compiler_service.compiler.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.compiler.schedule.rules.head import head_schedule
 from compiler_service.compiler.schedule.rules.reused import reused_schedule
@@ -39,7 +40,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 Rule = Callable[[KernelView, Target], Schedule | None]
-Candidates = Callable[[KernelView, Target], Sequence[Schedule]]
+_KERNELS_REMEMBERED = 64
+"""Number of kernels of which it is remembered which rules have a schedule."""
 
 
 def empty_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -62,30 +64,24 @@ class RuleRow:
 
     Attributes:
         step: of its algorithm, where it has one of its own.
-        candidates: other schedules for kernels that it takes, which may be faster on the machine at hand.
     """
 
     name: str
     rule: Rule
     step: type[AlgorithmStep] | type[NestStep] | None = None
-    candidates: Candidates | None = None
 
 
 RULES: tuple[RuleRow, ...] = (
     RuleRow("empty", empty_schedule),  # an extent of 0
-    RuleRow("attention", attention_schedule, Attend, attention_candidates),  # product, softmax, product
+    RuleRow("attention", attention_schedule, Attend),  # product, softmax, product
     RuleRow("blocks", block_schedule),  # sums of products that are scaled before they are added up: weights of 4 bits
     RuleRow("grouped", grouped_schedule, Diagonals),  # convolutions of groups narrower than a vector
-    RuleRow(
-        "bytes", byte_dot_schedule, DotBytes, byte_dot_candidates
-    ),  # sums of products of bytes, where the target has an instruction for them
+    RuleRow("bytes", byte_dot_schedule, DotBytes),  # sums of products of bytes, by an instruction of the target
     RuleRow(
         "few columns", few_columns_schedule
     ),  # sums of products with fewer results of a row than a vector has lanes
     RuleRow("folded", folded_schedule, Fold),  # products of columns that fill no whole number of vectors
-    RuleRow(
-        "contraction", contraction_schedule, candidates=contraction_candidates
-    ),  # sum of products: matmul, convolution
+    RuleRow("contraction", contraction_schedule),  # sum of products: matmul, convolution
     RuleRow(
         "head", head_schedule
     ),  # sums across contiguous axes, which others then go along: the mean of all pixels, normalised
@@ -168,17 +164,33 @@ def candidate_schedules(
 def open_schedule(
     kernel: KernelView, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
 ) -> ChosenSchedule:
-    """A point of the space of ``kernel``: the rule is a knob, and so is what each rule leaves open. As the model answers, it is what
+    """A point of the space of ``kernel``: the rule is a knob, and so is what it leaves open. As the model answers, it is what
     :func:`chosen_schedule` gives.
 
     Raises:
         IngotError: COMPILER_FAULT, no rule applies.
     """
-    if empty_schedule(kernel, target) is not None:
-        return chosen_schedule(kernel.output, kernel.constants, target, methods, rules)
-    rows = {row.name: row for row in (*(row for row in METHODS if row.name in methods), *rules)}
-    fitting = {name: found for name, row in rows.items() if (found := row.rule(kernel, target)) is not None}
-    if not fitting:
-        raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=kernel.output.name)
-    name = kernel.knobs.choice("rule", fitting, next(iter(fitting)))
-    return ChosenSchedule(name, fitting[name])
+    rows = (*(row for row in METHODS if row.name in methods), *rules)
+    default, names = _fitting(kernel.output, kernel.constants, target, rows)
+    name = kernel.knobs.choice("rule", names, default)
+    schedule = next(row for row in rows if row.name == name).rule(replace(kernel, is_open=True), target)
+    if schedule is None:
+        raise IngotError(ErrorCode.COMPILER_FAULT, f"the rule {name!r} has no schedule for what its knobs say")
+    return ChosenSchedule(name, schedule)
+
+
+@lru_cache(maxsize=_KERNELS_REMEMBERED)
+def _fitting(
+    output: Tensor, constants: frozenset[Tensor], target: Target, rows: tuple[RuleRow, ...]
+) -> tuple[str, tuple[str, ...]]:
+    """(the rule that the model takes, all that have a schedule); it is the same for each point of a space."""
+    kernel = KernelView.of(output, constants)
+    is_empty = empty_schedule(kernel, target) is not None
+    if is_empty:
+        rows = tuple(row for row in rows if row not in METHODS)
+    default = next((row.name for row in rows if row.rule(kernel, target) is not None), None)
+    if default is None:
+        raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
+    anyway = replace(kernel, is_open=True)
+    names = (row.name for row in rows if row.rule(anyway, target) is not None)
+    return default, (default,) if is_empty else tuple(names)

@@ -14,9 +14,10 @@ answers that no longer fit, since another one has changed, are those of the mode
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypeAlias, TypeVar, cast
+from typing import Any, Self, TypeAlias, TypeVar, cast
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
@@ -28,8 +29,11 @@ Values: TypeAlias = Mapping[str, Value]
 """Answers by the names of their knobs; a knob without one takes its default."""
 
 T = TypeVar("T", bound=Value)
+C = TypeVar("C")
 
 NO_VALUES: Values = MappingProxyType({})
+_MOST_EVEN_PIECES = 24
+"""Largest number of pieces that a split offers to cut an extent into evenly."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +82,13 @@ class Knobs:
     def __init__(self, values: Values = NO_VALUES, otherwise: Answer = as_the_model) -> None:
         self._values, self._otherwise = values, otherwise
         self.asked: dict[str, Knob] = {}
+        self._prefix = ""
+
+    def within(self, name: str) -> Self:
+        """The same knobs for a part of the template: those that it asks for are called ``name.``, and what it calls them."""
+        inner = copy(self)
+        inner._prefix = f"{self._prefix}{name}."
+        return inner
 
     @property
     def values(self) -> Values:
@@ -85,18 +96,22 @@ class Knobs:
         return {k.name: k.value for k in self.asked.values() if k.value != k.default}
 
     def choice(self, name: str, options: Iterable[T], default: T) -> T:
-        """One of ``options``; ``default``, which is one of them whether they name it or not, as the model has it.
+        """One of ``options``; ``default``, which is one of them whether they name it or not, as the model has it. Where there is no
+        other, nothing is asked.
 
         Raises:
             IngotError: INVALID_ARGUMENT, a knob of this name was asked for before with other options.
         """
+        name = f"{self._prefix}{name}"
         listed = tuple(dict.fromkeys(options))
         listed = listed if default in listed else (default, *listed)
         known = self.asked.get(name)
+        if known is None and len(listed) == 1:
+            return default
         if known is None:
             given = self._values.get(name)
             knob = Knob(name, listed, default, default)
-            value = given if given in listed else self._otherwise(knob)
+            value = given if any(_is_same(given, option) for option in listed) else self._otherwise(knob)
             known = self.asked[name] = Knob(name, listed, default, cast(Value, value))
         elif known.options != listed:
             raise IngotError(
@@ -117,12 +132,34 @@ class Knobs:
         return self.choice(name, _sorted({*range(low, high + 1, step), default}), default)
 
     def split(self, name: str, extent: Dim, default: int, *, multiple: int = 1, most: int = 1 << 30) -> int:
-        """Elements of a tile of an axis of ``extent``: multiples of ``multiple`` that divide it, halves and doubles of ``default``,
-        and the whole of it, up to ``most``. Of an extent that only the run knows: multiples by powers of two."""
-        end = extent if isinstance(extent, int) else max(4 * default, 64 * multiple)
-        found = {n * multiple for n in _factors(-(-end // multiple))} if isinstance(extent, int) else set()
-        found |= {multiple << n for n in range(10)} | {default // 2 // multiple * multiple, default * 2}
-        return self.choice(name, _sorted({n for n in found if 0 < n <= min(end, most)} | {default}), default)
+        """Elements of a tile of an axis of ``extent``: multiples of ``multiple``, up to ``most``, that cut it into even pieces or divide
+        it, powers of two of them, half and double of ``default``, and what covers all of it. Of an extent that only the run knows:
+        powers of two of multiples."""
+        end = -(-extent // multiple) if isinstance(extent, int) else max(64, 4 * default // multiple)
+        found = {1 << n for n in range(10)} | {end}
+        if isinstance(extent, int):
+            found |= {n for n in _factors(end)} | {-(-end // n) for n in range(1, _MOST_EVEN_PIECES + 1)}
+        found |= {max(1, default // 2 // multiple), 2 * default // multiple}
+        return self.choice(name, _sorted({n * multiple for n in found if n <= end and n * multiple <= most} | {default}), default)
+
+    def narrowed(self, found: Iterable[tuple[float, C]], **attributes: Callable[[C], Any]) -> C:
+        """One of the candidates ``found``, each with what the model says that it costs, asked for one of its ``attributes`` after
+        the other: of each, those of the candidates that are left are the options, and that of the cheapest is the default."""
+        left = list(found)
+        for name, of in attributes.items():
+            best = min(left, key=_cost)[1]
+            value = self.choice(name.replace("_", " "), sorted({of(c) for _, c in left}), of(best))
+            left = [(cost, c) for cost, c in left if of(c) == value]
+        return min(left, key=_cost)[1]
+
+
+def _cost(entry: tuple[float, object]) -> float:
+    return entry[0]
+
+
+def _is_same(given: object, option: Value) -> bool:
+    """Whether they are equal, and of one type: JSON tells true from 1."""
+    return given == option and isinstance(given, bool) == isinstance(option, bool)
 
 
 def _factors(number: int) -> Sequence[int]:

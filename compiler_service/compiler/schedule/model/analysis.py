@@ -29,12 +29,14 @@ class KernelView:
         constants: arguments known at compile time, which may be packed.
         state: the stages before any step.
         knobs: what rules ask where the model of the target may be wrong; they answer as the model has it, unless a tuner asks.
+        is_open: whether rules give a schedule also where the model takes another one for faster.
     """
 
     output: Tensor
     constants: frozenset[Tensor]
     state: ScheduleState
     knobs: Knobs = field(default_factory=Knobs, compare=False, repr=False)
+    is_open: bool = False
 
     @classmethod
     def of(cls, output: Tensor, constants: frozenset[Tensor]) -> KernelView:
