@@ -23,6 +23,7 @@ from compiler_service.compiler.schedule.algorithms.strassen.step import Strassen
 from compiler_service.compiler.schedule.algorithms.winograd.rule import winograd_schedule
 from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, NestStep
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.steps import Parallel, Recompute
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
@@ -151,14 +152,14 @@ PLAIN_RULES: tuple[RuleRow, ...] = (RuleRow("plain row", row_schedule), RuleRow(
 def candidate_schedules(
     output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
 ) -> tuple[Schedule, ...]:
-    """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known. None is of a
-    method that ``methods`` does not name."""
-    kernel = KernelView.of(output, constants)
-    default = default_schedule(output, constants, target, methods)
-    rows = (*(row for row in METHODS if row.name in methods), *RULES)
-    makers = (row.candidates for row in rows if row.candidates is not None)
-    others = next((found for make in makers if (found := make(kernel, target))), ())
-    return tuple(dict.fromkeys((default, *(s for s in others if methods_of(s) <= set(methods)))))
+    """The default schedule, and those that differ from it in one answer by one option. None is of a method that ``methods`` does not
+    name."""
+    kernel, knobs = KernelView.of(output, constants), Knobs()
+    found = [open_schedule(kernel.answered_by(knobs), target, methods).schedule]
+    for knob in knobs.asked.values():
+        for value in knob.neighbours:
+            found.append(open_schedule(kernel.answered_by(Knobs({knob.name: value})), target, methods).schedule)
+    return tuple(dict.fromkeys(found))
 
 
 def open_schedule(

@@ -6,7 +6,7 @@ from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotByte
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import ScheduleState
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined, is_free, reductions
-from compiler_service.compiler.schedule.rules.contraction.rule import contraction_candidates, contraction_schedule
+from compiler_service.compiler.schedule.rules.contraction.rule import contraction_schedule
 from shared_ir.dtype import DType
 from shared_ir.machine.target import Target
 
@@ -14,12 +14,6 @@ from shared_ir.machine.target import Target
 def byte_dot_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     before = _in_words(kernel, target)
     return None if before is None else contraction_schedule(kernel, target, before)
-
-
-def byte_dot_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
-    """Other schedules worth measuring, the default first."""
-    before = _in_words(kernel, target)
-    return () if before is None else contraction_candidates(kernel, target, before)
 
 
 def _in_words(kernel: KernelView, target: Target) -> Schedule | None:

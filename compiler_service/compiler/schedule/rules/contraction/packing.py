@@ -17,6 +17,9 @@ compute with than to fetch."""
 _NEAR_PREFETCH_BYTES_AHEAD = 1024
 """How many bytes ahead the second-level cache is asked for weights; all distances from 512 to 2048 are alike."""
 
+BYTES_AHEAD, BYTES_NEAR = (0, 2048, 4096, 8192, 16384, 32768), (0, 512, 1024, 2048, 4096)
+"""How many bytes ahead memory, and the second-level cache, may be asked for weights."""
+
 
 def prefetch_distance(size: int, target: Target) -> int:
     """Bytes ahead that are worth asking for when ``size`` bytes of weights are read in order.

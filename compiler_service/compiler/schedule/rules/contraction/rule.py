@@ -9,8 +9,7 @@ scratch, a chunk of rows at a time; epilogues read the accumulators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from copy import copy
+from collections.abc import Sequence
 
 from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
@@ -38,13 +37,14 @@ from compiler_service.compiler.schedule.rules.contraction.match import (
     transposed_weight,
 )
 from compiler_service.compiler.schedule.rules.contraction.packing import (
+    BYTES_AHEAD,
+    BYTES_NEAR,
     near_distance,
     packed_order,
     packing,
     prefetch_distance,
 )
 from compiler_service.compiler.schedule.rules.contraction.sizes import (
-    ContractionBlocking,
     ContractionOperands,
     TileSizes,
     WeightLayout,
@@ -68,15 +68,6 @@ def contraction_schedule(kernel: KernelView, target: Target, before: Schedule = 
     """The template for ``kernel`` after the steps ``before``."""
     plan = _plan(kernel, target, before)
     return None if plan is None else plan.steps()
-
-
-def contraction_candidates(kernel: KernelView, target: Target, before: Schedule = ()) -> tuple[Schedule, ...]:
-    """Other schedules worth measuring, the default first: register tiles and chunk sizes around the model's choice."""
-    plan = _plan(kernel, target, before)
-    if plan is None:
-        return ()
-    found = dict.fromkeys(plan.with_blocking(b).steps() for b in plan.neighbours())
-    return tuple(dict.fromkeys((plan.steps(), *found)))
 
 
 def _plan(kernel: KernelView, target: Target, before: Schedule = ()) -> _Plan | None:
@@ -140,15 +131,11 @@ class _Plan:
         moved = transposed is not None or (not constant and not _is_contiguous(match))
         self._sizes = TileSizes(match, self._layout, ContractionOperands(constant, moved, local is not None), target)
         self._width = self._sizes.width
-        self._blocking = self._sizes.choose()
-
-    def with_blocking(self, blocking: ContractionBlocking) -> _Plan:
-        other = copy(self)
-        other._blocking = blocking
-        return other
-
-    def neighbours(self) -> Iterator[ContractionBlocking]:
-        return self._sizes.neighbours(self._blocking)
+        self._knobs = kernel.knobs.within("contraction")
+        self._blocking = self._sizes.choose(self._knobs)
+        self._finishes_rows = self._sizes.may_finish_rows(self._blocking) and self._knobs.flag(
+            "rows by rows", default=self._sizes.finishes_rows(self._blocking)
+        )
 
     # -- loops
 
@@ -166,7 +153,7 @@ class _Plan:
         steps += self._accumulate()
         skipped = self._skip_padding()
         steps += skipped
-        steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1)], skipped)
+        steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1) :], skipped)
         steps += self._place_weight(tasks, blocks)
         steps += self._ask_for_rows()
         return tuple(steps)
@@ -206,7 +193,7 @@ class _Plan:
         names += [a.name for a in self._layout.inner]
         if self._is_wide:
             steps.append(Split(out, columns, self._width))
-        return (*names, *tiles) if self._sizes.finishes_rows(b) else (*tiles, *names), steps
+        return (*names, *tiles) if self._finishes_rows else (*tiles, *names), steps
 
     def _tile_loops(self, stage: KernelStage) -> tuple[str, ...]:
         """Loops of the register tile in ``stage`` (the output or the reduction: rows and columns have their own names)."""
@@ -261,12 +248,13 @@ class _Plan:
             return []
         if not match.stage.adds_products_of(padded.tensor):
             return []
-        return [
+        found = [
             SkipPadding(match.stage.name, tap.name, padded.name, axis.name)
             for axis, index in zip(padded.compute.axes, match.data.indices, strict=True)
             for tap in match.stage.reduction.axes[:-1]
             if depends(index, tap.name) and self._meets_padding(padded, axis, index)
         ]
+        return found if found and self._knobs.flag("skip padding", default=True) else []
 
     def _meets_padding(self, padded: KernelStage, axis: Axis, index: Expr) -> bool:
         """Whether padding before or after the data along ``axis`` is as long as what a register tile reads of it."""
@@ -289,15 +277,17 @@ class _Plan:
 
     # -- operands
 
-    def _place_data(self, loop: str, skipped: Sequence[SkipPadding]) -> list[Step]:
-        """Padded or computed data goes to scratch once per task, vectors along its last axis; where padding is left out within
-        rows, what a register tile reads under one tap: the padding of a row may be longer than its data."""
+    def _place_data(self, loops: Sequence[str], skipped: Sequence[SkipPadding]) -> list[Step]:
+        """Padded or computed data goes to scratch once per task, or in each turn of one of its ``loops``, vectors along its last axis;
+        where padding is left out within rows, what a register tile reads under one tap: the padding of a row may be longer than
+        its data."""
         if self._local is None:
             return []
         local, summed = self._local, self._match.stage.reduction
         assert summed is not None
         within = skipped and skipped[-1].loop == summed.axes[-2].name
-        place = (self._match.stage.name, skipped[-1].loop) if within else (self._output.name, loop)
+        inside = 0 if within else self._knobs.range("copy inside", 0, len(loops) - 1, 0)
+        place = (self._match.stage.name, skipped[-1].loop) if within else (self._output.name, loops[inside])
         steps: list[Step] = [ComputeAt(local.name, *place, "scratch")]
         last = local.compute.axes[-1]
         vectors, names = vector_loops(local, last.name, lanes(self._target, local.tensor.dtype), 1, last.extent)
@@ -312,20 +302,32 @@ class _Plan:
             order = packed_order(weight, match.columns, self._blocking.tile)
             if order is None:
                 return []
-            if self._sizes.finishes_rows(self._blocking):
-                return [*packing(self._argument.name, order, near_distance(self._sizes.weight_bytes, self._target))]
-            ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
-            sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
-            assert match.stage.reduction is not None
-            last, name = match.stage.reduction.axes[-1].name, self._argument.name
-            fetched = PrefetchTile(match.stage.name, last, name, sweeps) if sweeps else None
-            near = near_distance(self._sizes.tile_bytes(self._blocking), self._target)
-            if self._rows is not None and not isinstance(self._rows.extent, int):
-                near = ahead  # there may be one row, and so one sweep of each tile
-            return [*packing(name, order, ahead, fetched, near)]
+            return self._packed(order)
         if _is_contiguous(match) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)
+
+    def _packed(self, order: tuple[tuple[int, int, int], ...]) -> list[Step]:
+        """Constant weights in the order of the register tiles, and how far ahead of them memory is asked for more."""
+        name, b = self._argument.name, self._blocking
+        if self._finishes_rows:
+            return [*packing(name, order, self._near(near_distance(self._sizes.weight_bytes, self._target)))]
+        ahead = self._knobs.choice(
+            "bytes ahead", BYTES_AHEAD, prefetch_distance(self._sizes.weight_bytes, self._target)
+        )
+        sweeps = self._sweeps() if ahead else ()
+        if not (sweeps and self._knobs.flag("tile ahead", default=self._sizes.keeps_tiles(b))):
+            return [*packing(name, order, ahead)]
+        assert self._match.stage.reduction is not None
+        last = self._match.stage.reduction.axes[-1].name
+        near = near_distance(self._sizes.tile_bytes(b), self._target)
+        if self._rows is not None and not isinstance(self._rows.extent, int):
+            near = ahead  # there may be one row, and so one sweep of each tile
+        return [*packing(name, order, ahead, PrefetchTile(self._match.stage.name, last, name, sweeps), self._near(near))]
+
+    def _near(self, default: int) -> int:
+        """Bytes ahead that the first cache level is asked for."""
+        return self._knobs.choice("bytes near", BYTES_NEAR, default)
 
     def _ask_for_rows(self) -> list[Step]:
         """The rows of the next register tile are asked for during the products of this one, where the second-level cache is not
@@ -335,10 +337,12 @@ class _Plan:
         size = math.prod(d if isinstance(d, int) else 0 for d in data.tensor.shape) * data.dtype.itemsize
         rows = match.rows is not None and match.stage.reads_rows(data) and data.indices[-2] == axis_var(match.rows)
         argument = isinstance(data.tensor.op, Placeholder) and not match.groups
-        if not (rows and argument and b.height > 1 and 2 * size > self._target.l2 and isinstance(columns, int)):
+        if not (rows and argument and b.height > 1 and size and isinstance(columns, int)):
+            return []
+        if not self._knobs.flag("rows ahead", default=2 * size > self._target.l2):
             return []
         assert summed is not None
-        swept = self._sizes.finishes_rows(b)
+        swept = self._finishes_rows
         return [
             PrefetchTile(
                 match.stage.name,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.model.analysis import depends
 from compiler_service.compiler.schedule.model.tiles import chunk, lanes, register_tile, register_tiles, tile_cycles
@@ -22,8 +23,10 @@ _L2_SHARE_OF_TWO_TILES = 1.6
 older tile makes room while the newer arrives."""
 _MOST_LINES_OF_TASK = 4
 """Largest number of lines of a window that a task covers, unless their number is known and a larger one divides it."""
-_TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
-"""Register tiles (rows, vectors) that a tuner may try."""
+_FEWEST_SUMS = 8
+"""Smallest number of accumulators of a register tile that may be asked for: with fewer, each waits for its last addition."""
+_MOST_ROWS_OF_TILE, _MOST_VECTORS_OF_TILE = 30, 8
+"""Largest number of rows, and of vectors, of a register tile that may be asked for."""
 _TILES_OF_UNKNOWN_LINE = 4
 """Register tiles along a line that a task covers when the length of the line is only known at run time."""
 _ROWS_IF_UNKNOWN, _DEPTH_IF_UNKNOWN = 64, 1024
@@ -112,34 +115,61 @@ class TileSizes:
         if match.groups:  # vectors must not cross groups
             self.width = self._group_width(match.groups)
 
-    def neighbours(self, own: ContractionBlocking) -> Iterator[ContractionBlocking]:
-        """Other register tiles that fit, and halved or doubled chunks of the default."""
-        if not self._match.groups:
-            rows = 1 if self._layout.rows is None else self._layout.rows.extent
-            for height, vectors in _TILES:
-                fits = height * vectors + vectors + 1 <= self._target.vector_registers
-                if fits and (not isinstance(rows, int) or height <= rows):
-                    tile = vectors * self.width
-                    chunks = [c if c % tile == 0 else 0 for c in (own.column_chunk,)]
-                    row_chunk = -(-own.row_chunk // height) * height
-                    yield replace(
-                        own, height=height, vectors=vectors, tile=tile, column_chunk=chunks[0], row_chunk=row_chunk
-                    )
-        for name in ("window_chunk", "row_chunk", "column_chunk"):
-            size = getattr(own, name)
-            unit = {"window_chunk": 1, "row_chunk": own.height, "column_chunk": own.tile}[name]
-            for other in (size // 2 // unit * unit, size * 2):
-                if other > 0 and other != size:
-                    yield replace(own, **{name: other})
+    def choose(self, knobs: Knobs) -> ContractionBlocking:
+        """What the model of the target finds best, or what ``knobs`` say instead."""
+        model = self._chosen(None)
+        height, width = knobs.choice("tile", self._tiles(), (model.height, model.tile))
+        found = model if (height, width) == (model.height, model.tile) else self._chosen(Tile(height, width))
+        window, rows, columns = self._layout.window, self._layout.rows, self._layout.columns
+        if window is not None:
+            found = replace(found, window_chunk=knobs.split("lines", window.extent, found.window_chunk))
+        if rows is not None:
+            stays = self._operands.copied  # the loop that data is copied in
+            chunk = self._asked(knobs, "rows", rows.extent, found.row_chunk, height, stays)
+            found = replace(found, row_chunk=chunk)
+        if not self._match.groups and not (isinstance(columns.extent, int) and columns.extent <= width):
+            chunk = self._asked(knobs, "columns", columns.extent, found.column_chunk, width)
+            found = replace(found, column_chunk=chunk)
+        return found
 
-    def choose(self) -> ContractionBlocking:
+    def _asked(self, knobs: Knobs, name: str, extent: Dim, default: int, unit: int, stays: bool = False) -> int:
+        """Elements of a task along an axis, a multiple of ``unit``; all of them are 0, unless the loop ``stays``."""
+        if not isinstance(extent, int):
+            return knobs.split(name, extent, default, multiple=unit) if default else 0
+        whole = -(-extent // unit) * unit
+        size = knobs.split(name, extent, default or whole, multiple=unit)
+        return default if size == (default or whole) else 0 if size >= extent and not stays else size
+
+    def _tiles(self) -> Iterator[tuple[int, int]]:
+        """(rows, columns) of register tiles that may be asked for."""
+        rows: Dim = 1 if self._layout.rows is None else self._layout.rows.extent
+        if self._match.groups:
+            yield from ((height, tile) for tile, _, height in self._group_tiles(self._match.groups, rows))
+            return
+        columns, registers = self._layout.columns.extent, self._target.vector_registers
+        if isinstance(columns, int) and columns < self.width:
+            widths = [(1, max(2, columns))]
+        else:
+            most = -(-columns // self.width) if isinstance(columns, int) else _MOST_VECTORS_OF_TILE
+            widths = [(v, max(2, v * self.width)) for v in range(1, min(most, _MOST_VECTORS_OF_TILE) + 1)]
+        most = min(rows, _MOST_ROWS_OF_TILE) if isinstance(rows, int) else _MOST_ROWS_OF_TILE
+        for vectors, tile in widths:
+            for height in range(1, most + 1):
+                fits = height * vectors + vectors + 1 <= registers
+                if fits and (height == most or height * vectors >= _FEWEST_SUMS):
+                    yield height, tile
+
+    def _chosen(self, tile: Tile | None) -> ContractionBlocking:
+        """What the model of the target finds best, with a register tile where one is given."""
         work = self._work()
-        return self._guessed() if work is None else self._computed(work)
+        return self._guessed(tile) if work is None else self._computed(work, tile)
 
-    def _computed(self, work: ContractionWork) -> ContractionBlocking:
+    def _computed(self, work: ContractionWork, asked: Tile | None) -> ContractionBlocking:
         """What the model of the target finds best for sizes that are all known."""
         dtype = self._match.stage.tensor.dtype
         tiles = [Tile(h, v * self.width) for h, v in register_tiles(work.rows, work.columns, self._target, dtype)]
+        if asked is not None:
+            tiles = [Tile(asked.height, -(-asked.width // self.width) * self.width)]
         _, tile, division = best_division(work, tiles, self._target)
         width = min(tile.width, max(2, work.columns)) if work.columns < self.width else tile.width
         return ContractionBlocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
@@ -176,7 +206,7 @@ class TileSizes:
             lanes=self.width,
         )
 
-    def _guessed(self) -> ContractionBlocking:
+    def _guessed(self, asked: Tile | None) -> ContractionBlocking:
         columns: Dim = self._match.groups or self._layout.columns.extent
         rows: Dim = 1 if self._layout.rows is None else self._layout.rows.extent
         height, vectors = register_tile(rows, columns, self._target, self._match.stage.tensor.dtype)
@@ -185,6 +215,8 @@ class TileSizes:
             height, vectors, tile = self._group_tile(self._match.groups, rows)
         elif isinstance(columns, int) and columns < self.width:
             tile = max(2, columns)
+        if asked is not None:
+            height, tile, vectors = asked.height, asked.width, -(-asked.width // self.width)
         wanted = 2 * self._target.cores
         window_chunk, row_chunk = self._data_chunks(height)
         parts = self._parts(self._layout.window, window_chunk) * self._parts(self._layout.rows, row_chunk)
@@ -204,6 +236,13 @@ class TileSizes:
             return 1
         return 2 * self._target.cores if self.weight_bytes > self._target.l2 // 4 else 1
 
+    def may_finish_rows(self, blocking: ContractionBlocking) -> bool:
+        """Whether the columns of a row tile may come before the next rows: of several tiles that are read where they lie."""
+        layout = self._layout
+        columns = blocking.column_chunk or layout.columns.extent
+        plain = not self._operands.moved and layout.rows is not None and not layout.inner and not self._match.groups
+        return plain and isinstance(columns, int) and columns > blocking.tile
+
     def finishes_rows(self, blocking: ContractionBlocking) -> bool:
         """Whether all columns of a row tile come before the next rows: where the output leaves the second-level cache, and the
         weights of a task do not fill it.
@@ -211,12 +250,12 @@ class TileSizes:
         The other order keeps a tile of the weights in the first level, but passes over the output again for each; to pieces of a
         few lines of every row memory gives half of what it gives to whole rows (56x56, 64 to 256 channels: 20 %).
         """
-        layout, stage = self._layout, self._match.stage
-        columns = blocking.column_chunk or _extent(layout.columns)
+        stage = self._match.stage
         extents = [a.extent for a in stage.compute.axes]
-        plain = self._operands.constant and layout.rows is not None and not layout.inner and not self._match.groups
-        if not plain or columns <= blocking.tile or not all(isinstance(e, int) for e in extents):
+        known = self._operands.constant and all(isinstance(e, int) for e in extents)
+        if not known or not self.may_finish_rows(blocking):
             return False
+        columns = blocking.column_chunk or _extent(self._layout.columns)
         output = _product(extents) * stage.tensor.dtype.itemsize
         weights = self.tile_bytes(blocking) * -(-columns // blocking.tile)
         return output > self._target.l2 // 2 and weights <= self._target.l2 // 4
@@ -245,16 +284,21 @@ class TileSizes:
         """(rows, vectors, columns) of the register tile: whole tiles make up a group."""
         best: tuple[float, int, tuple[int, int, int]] = (math.inf, 0, (1, 1, group))
         total = rows if isinstance(rows, int) else _ROWS_IF_UNKNOWN
+        for tile, vectors, height in self._group_tiles(group, rows):
+            steps = group // tile * (total // height * tile_cycles(height, vectors))
+            steps += group // tile * tile_cycles(total % height, vectors) if total % height else 0
+            best = min(best, (steps, -height * vectors, (height, vectors, tile)))
+        return best[2]
+
+    def _group_tiles(self, group: int, rows: Dim) -> Iterator[tuple[int, int, int]]:
+        """(columns, vectors, rows) of register tiles that fit."""
+        total = rows if isinstance(rows, int) else _ROWS_IF_UNKNOWN
         for tile in (t for t in range(2, group + 1) if group % t == 0):
             vectors = -(-tile // self.width)
             most = (self._target.vector_registers - vectors - 1) // vectors
             if vectors > _MOST_VECTORS_OF_GROUP_TILE or (tile % self.width and tile != group):
                 continue
-            for height in range(1, max(1, min(most, total)) + 1):
-                steps = group // tile * (total // height * tile_cycles(height, vectors))
-                steps += group // tile * tile_cycles(total % height, vectors) if total % height else 0
-                best = min(best, (steps, -height * vectors, (height, vectors, tile)))
-        return best[2]
+            yield from ((tile, vectors, height) for height in range(1, max(1, min(most, total)) + 1))
 
     def _parts(self, axis: Axis | None, size: int) -> int:
         if axis is None or size == 0:
