@@ -138,9 +138,11 @@ class Knobs:
         end = -(-extent // multiple) if isinstance(extent, int) else max(64, 4 * default // multiple)
         found = {1 << n for n in range(10)} | {end}
         if isinstance(extent, int):
-            found |= {n for n in _factors(end)} | {-(-end // n) for n in range(1, _MOST_EVEN_PIECES + 1)}
+            found |= set(_factors(end)) | {-(-end // n) for n in range(1, _MOST_EVEN_PIECES + 1)}
         found |= {max(1, default // 2 // multiple), 2 * default // multiple}
-        return self.choice(name, _sorted({n * multiple for n in found if n <= end and n * multiple <= most} | {default}), default)
+        return self.choice(
+            name, _sorted({n * multiple for n in found if n <= end and n * multiple <= most} | {default}), default
+        )
 
     def narrowed(self, found: Iterable[tuple[float, C]], **attributes: Callable[[C], Any]) -> C:
         """One of the candidates ``found``, each with what the model says that it costs, asked for one of its ``attributes`` after

@@ -1,9 +1,9 @@
-"""Whether a convolution is cheaper by Winograd's filtering, and in what blocks: cycles and bytes counted beforehand."""
+"""What a convolution costs by Winograd's filtering, and in what blocks: cycles and bytes counted beforehand."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from compiler_service.compiler.schedule.algorithms.combination import Matrix, additions
@@ -36,14 +36,11 @@ _MOST_ROWS_OF_TILES = 8
 """Largest number of rows of tiles of one task where a window extends along one axis."""
 _ROWS_OF_TILES_IF_UNKNOWN = (1, 2, 4)
 """Numbers of rows of tiles of one task that are considered when the number of rows is only known at run time."""
-_EXTENTS_IF_UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
-"""What an extent is taken for, one after the other, when it is only known at run time: of images (True) and of lines (False)."""
-_MOST_PART_OF_DIRECT_TIME, _MOST_PART_OF_DIRECT_TIME_WITH_STRIDE = 0.9, 0.86
-"""The method is taken only if the model promises less than this part of the direct method's time: its rounding errors are larger. With
-a stride, transforms are a larger part of the work, and the model is less sure."""
 _MOST_WEIGHT_BYTES_WITH_STRIDE = 1 << 24
 """Largest size in bytes of the transformed weights of a convolution with a stride, which are 2.8 (F(2x2)) or 9 times (F(4x4)) as large as
 the original: memory brings them beside what other cores ask for."""
+_MOST_SHARES = 16
+"""Largest number of parts that the output channels may be asked to be divided into."""
 _CHANNELS_OF_CHUNK = 16
 """Channels that are summed at a time where the kernel transforms the weights: a line of the transformed data, and no more
 weights than the first-level cache keeps while a row of points after the other reads them."""
@@ -68,24 +65,6 @@ class WinogradBlocking:
     chunk: int = 0
 
 
-def choose_blocking(conv: Convolution, target: Target) -> WinogradBlocking | None:
-    """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
-    models = [_Model(conv, target, size) for size in _EXTENTS_IF_UNKNOWN[conv.has_rows]]
-    model = models[0]
-    if model.group < model.width or model.depth < model.width:
-        return None
-    if model.is_static:
-        models = models[:1]
-
-    def cost(b: WinogradBlocking) -> float:
-        return sum(m.cost(b) / m.direct() for m in models) / len(models)
-
-    found = [(cost(b), b) for b in model.candidates()]
-    least, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
-    most = _MOST_PART_OF_DIRECT_TIME if conv.stride == 1 else _MOST_PART_OF_DIRECT_TIME_WITH_STRIDE
-    return model.with_fewest_reads(best) if best is not None and least < most else None
-
-
 def is_considered(conv: Convolution) -> bool:
     return conv.kernel in _WINDOW_EXTENTS[sum(conv.filtered)]
 
@@ -99,7 +78,7 @@ def vector_width(conv: Convolution, target: Target) -> int:
     return width // 2 if conv.group > width and conv.group % (width // 2) == 0 else 0
 
 
-class _Model:
+class WinogradModel:
     """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
 
     Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
@@ -155,12 +134,35 @@ class _Model:
         shares = (self.channels // n for n in parts if n > 1 and self.channels % (n * whole) == 0)
         return [0, *(share for share in shares if share > self.width)]
 
-    def _blocks(self, rows: int, columns: int, channels: int) -> list[tuple[int, int, int]]:
+    def _blocks(
+        self, rows: int, columns: int, channels: int, slack: float = _MOST_TIME_OF_REGISTER_BLOCK
+    ) -> list[tuple[int, int, int]]:
         """Register blocks for a task of ``channels`` (0: all), which has whole tiles of the weights; none crosses groups."""
         extent = self.group if self.is_grouped else channels or self.channels
         divided = self.group if self.is_grouped else channels
-        found = _register_blocks(rows, columns, extent, self._target, self.width)
+        found = _register_blocks(rows, columns, extent, self._target, self.width, slack)
         return [b for b in found if divided % (b[2] * self.width) == 0]
+
+    def blocks(self, b: WinogradBlocking, slack: float = _MOST_TIME_OF_REGISTER_BLOCK) -> list[tuple[int, int, int]]:
+        """Register blocks (down, across, vectors) for the task of ``b`` that take at most ``slack`` times as long as the cheapest."""
+        return self._blocks(b.rows, self._columns_of(b), b.channels, slack)
+
+    def tasks_asked(self, tile: int) -> Sequence[tuple[int, int]]:
+        """(rows, columns) of tiles of a task that may be asked for."""
+        both = self._conv.filterings(tile)
+        down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
+        found = set(self._task_tiles(down, across))
+        if self.is_static and self._axes == 2:
+            columns = (c for c in range(1, across + 1) if across % c == 0)
+            found |= {(rows, c) for c in columns for rows in range(1, min(down, _MOST_ROWS_OF_TILES) + 1)}
+        whole = self.is_static and self._conv.has_rows
+        return sorted({(rows, 0 if whole and columns == across else columns) for rows, columns in found})
+
+    def channels_asked(self) -> Sequence[int]:
+        """Output channels of a task that may be asked for, 0 for all."""
+        whole = self.group if self.is_grouped else self.width
+        pieces = (self.channels // n for n in range(2, _MOST_SHARES + 1) if self.channels % (n * whole) == 0)
+        return [0, *(share for share in pieces if share > self.width)]
 
     def _with_weights(self, tile: int, down: int, across: int) -> Iterator[WinogradBlocking]:
         """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
@@ -312,9 +314,10 @@ class _Weights:
 
 
 def _register_blocks(
-    rows: int, columns: int, channels: int, target: Target, width: int
+    rows: int, columns: int, channels: int, target: Target, width: int, slack: float
 ) -> Iterator[tuple[int, int, int]]:
-    """(down, across, vectors) of accumulator blocks for ``rows`` x ``columns`` tiles: the best for each number of vectors."""
+    """(down, across, vectors) of accumulator blocks for ``rows`` x ``columns`` tiles: the best for each number of vectors, where it
+    takes at most ``slack`` times as long as the cheapest."""
     found = []
     for vectors in (v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-channels // width))):
         best = (math.inf, 0, (1, 1, 1))
@@ -326,7 +329,7 @@ def _register_blocks(
                 best = min(best, own)
         found.append(best)
     found.sort()
-    yield from (block for cost, _, block in found if cost <= found[0][0] * _MOST_TIME_OF_REGISTER_BLOCK)
+    yield from (block for cost, _, block in found if cost <= found[0][0] * slack)
 
 
 def _block_cost(b: WinogradBlocking, columns: int, channels: int, width: int, others: int = 0) -> float:

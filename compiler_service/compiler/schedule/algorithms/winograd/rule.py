@@ -14,11 +14,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
+from compiler_service.compiler.schedule.algorithms.winograd.choosing import choose_blocking
 from compiler_service.compiler.schedule.algorithms.winograd.convolution import Convolution
 from compiler_service.compiler.schedule.algorithms.winograd.model import (
     BYTES_OF_ELEMENT,
     WinogradBlocking,
-    choose_blocking,
     is_considered,
     vector_width,
 )
@@ -37,7 +37,13 @@ from compiler_service.compiler.schedule.language.steps import (
 )
 from compiler_service.compiler.schedule.model.analysis import KernelView, ends_in_place, inlined, only_reduction
 from compiler_service.compiler.schedule.model.tiles import vector_loops
-from compiler_service.compiler.schedule.rules.contraction.packing import near_distance, packing, prefetch_distance
+from compiler_service.compiler.schedule.rules.contraction.packing import (
+    BYTES_AHEAD,
+    BYTES_NEAR,
+    near_distance,
+    packing,
+    prefetch_distance,
+)
 from compiler_service.compiler.tensor_expr.tensor import Placeholder
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
@@ -45,11 +51,12 @@ from shared_ir.machine.target import Target
 
 
 def winograd_schedule(kernel: KernelView, target: Target, blocking: WinogradBlocking | None = None) -> Schedule | None:
-    """The schedule with ``blocking``, by default what the model chooses; None where filtering does not apply or pay."""
+    """The schedule with ``blocking``, by default what the model chooses, or the knobs; None where filtering does not apply or pay."""
     stage = only_reduction(kernel.state)
     if stage is None or (conv := convolution_of(stage)) is None or not _applies(kernel, conv, target):
         return None
-    blocking = blocking or choose_blocking(conv, target)
+    knobs = kernel.knobs.within("winograd")
+    blocking = blocking or choose_blocking(conv, target, knobs, anyway=kernel.is_open)
     return None if blocking is None else _Plan(kernel, conv, stage.name, target, blocking).steps()
 
 
@@ -87,7 +94,9 @@ class _Plan:
         taps = conv.window if blocking.chunk else self._parts * prod(self._points.values())
         channels = conv.tensor.shape[-1]
         assert isinstance(channels, int)
-        self._prefetch = prefetch_distance(taps * channels * conv.depth * BYTES_OF_ELEMENT, target)
+        self._knobs = kernel.knobs.within("winograd")
+        distance = prefetch_distance(taps * channels * conv.depth * BYTES_OF_ELEMENT, target)
+        self._prefetch = self._knobs.choice("bytes ahead", BYTES_AHEAD, distance)
         width = conv.image[1]
         self._columns = width if isinstance(width, int) else 0
 
@@ -275,8 +284,11 @@ class _Plan:
         columns = b.columns or -(-self._columns // self._tile[1])
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
-        ahead = PrefetchTile(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
+        if not (self._prefetch and swept and self._knobs.flag("tile ahead", default=True)):
+            return packing(self._weight, order, self._prefetch)
+        ahead = PrefetchTile(stage, "c", self._weight, sweeps)
         near = near_distance(tile * self._parts * self._depth * BYTES_OF_ELEMENT, self._target)
+        near = self._knobs.choice("bytes near", BYTES_NEAR, near)
         return packing(self._weight, order, self._prefetch, ahead, near)
 
     def _product_of_chunks(self) -> Schedule:

@@ -323,7 +323,9 @@ class _Plan:
         near = near_distance(self._sizes.tile_bytes(b), self._target)
         if self._rows is not None and not isinstance(self._rows.extent, int):
             near = ahead  # there may be one row, and so one sweep of each tile
-        return [*packing(name, order, ahead, PrefetchTile(self._match.stage.name, last, name, sweeps), self._near(near))]
+        return [
+            *packing(name, order, ahead, PrefetchTile(self._match.stage.name, last, name, sweeps), self._near(near))
+        ]
 
     def _near(self, default: int) -> int:
         """Bytes ahead that the first cache level is asked for."""
