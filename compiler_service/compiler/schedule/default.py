@@ -169,14 +169,15 @@ def open_schedule(
     :func:`chosen_schedule` gives.
 
     Raises:
-        IngotError: COMPILER_FAULT, no rule applies.
+        IngotError: COMPILER_FAULT, no rule applies; INVALID_ARGUMENT, what the knobs say does not fit together.
     """
     rows = (*(row for row in METHODS if row.name in methods), *rules)
     default, names = _fitting(kernel.output, kernel.constants, target, rows)
     name = kernel.knobs.choice("rule", names, default)
     schedule = next(row for row in rows if row.name == name).rule(replace(kernel, is_open=True), target)
     if schedule is None:
-        raise IngotError(ErrorCode.COMPILER_FAULT, f"the rule {name!r} has no schedule for what its knobs say")
+        message = f"the rule {name!r} has no schedule for what its knobs say"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, tensor=kernel.output.name)
     return ChosenSchedule(name, schedule)
 
 

@@ -6,9 +6,11 @@ costs a few microseconds) and large ones in enough pieces to share.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Split
@@ -22,6 +24,10 @@ LEAST_CYCLES_OF_TASK = 10000
 that several cores have written is read faster by the same cores."""
 TASKS_PER_CORE = 4
 """Number of tasks for each core, where there is work for so many: cores that are late leave some to others."""
+_TASKS_PER_CORE_ASKED = (1, 2, 3, 4, 6, 8, 12, 16, 32)
+"""Numbers of tasks for each core that may be asked for."""
+_CYCLES_OF_TASK_ASKED = tuple(LEAST_CYCLES_OF_TASK << n for n in range(6))
+"""Cycles of a task that may be asked for where the run decides how many there are."""
 LEAST_SHARED_BYTES = 1 << 18
 """Smallest size in bytes of data that several cores are taken to have made."""
 _GUESSED_EXTENT = 32
@@ -154,25 +160,42 @@ def wanted_tasks(cycles: float, target: Target, per_core: int = TASKS_PER_CORE) 
     return wanted - wanted % target.cores if wanted > target.cores else wanted
 
 
+def asked_tasks(
+    knobs: Knobs, cycles: float, target: Target, per_core: int = TASKS_PER_CORE, most: int | None = None
+) -> int:
+    """How many tasks so many cycles are worth, or as many as the knob "tasks" says: one, or some for each core, up to ``most``."""
+    found = max(1, wanted_tasks(cycles, target, per_core))
+    options = (1, *(n * target.cores for n in _TASKS_PER_CORE_ASKED))
+    return knobs.choice("tasks", sorted({found, *(n for n in options if most is None or n <= most)}), found)
+
+
 def task_loops(
-    stage: str, axes: Sequence[Axis], cycles: float, target: Target, per_core: int = TASKS_PER_CORE
+    stage: str, axes: Sequence[Axis], cycles: float, target: Target, knobs: Knobs, per_core: int = TASKS_PER_CORE
 ) -> TaskLoops:
     """Loops over ``axes`` (outermost first), each place of which takes ``cycles``, cut into tasks worth launching: at most
-    ``per_core`` for each core.
+    ``per_core`` for each core, or as many as the knob "tasks" says.
 
-    Axes of unknown extent are cut so that a task has enough work; the run decides how many there are.
+    Axes of unknown extent are cut so that a task has enough work, or that of the knob "cycles of a task"; the run decides how many
+    there are.
     """
+    if not axes:
+        return TaskLoops((), (), ())
     below = [cycles]  # of one step of each axis
     for axis in reversed(axes[1:]):
         below.insert(0, below[0] * count(axis.extent))
-    total = below[0] * (count(axes[0].extent) if axes else 1)
-    wanted = wanted_tasks(total, target, per_core)
+    total = below[0] * count(axes[0].extent)
+    least = LEAST_CYCLES_OF_TASK
+    if all(isinstance(a.extent, int) for a in axes):
+        wanted = asked_tasks(knobs, total, target, per_core, math.prod(count(a.extent) for a in axes))
+    else:
+        wanted = wanted_tasks(total, target, per_core)
+        least = knobs.choice("cycles of a task", _CYCLES_OF_TASK_ASKED, least)
     if any(not isinstance(a.extent, int) for a in axes[1:]):
         wanted = max(wanted, target.cores)
     steps: list[Step] = []
     parallel: list[str] = []
     for i, axis in enumerate(axes):
-        size = _tile(axis.extent, below[i], wanted)
+        size = _tile(axis.extent, below[i], wanted, least)
         rest = tuple(a.name for a in axes[i:])
         if size == 0:
             return TaskLoops(tuple(steps), tuple(parallel), rest)
@@ -185,10 +208,10 @@ def task_loops(
     return TaskLoops(tuple(steps), tuple(parallel), ())
 
 
-def _tile(extent: Dim, cycles: float, wanted: int) -> int:
-    """Steps of an axis in one task; 0 when the tasks are large enough already."""
+def _tile(extent: Dim, cycles: float, wanted: int, least: float) -> int:
+    """Steps of an axis in one task; 0 when the tasks are large enough already. Of an unknown extent what takes ``least`` cycles."""
     if not isinstance(extent, int):
-        return max(1, round(LEAST_CYCLES_OF_TASK / max(cycles, 1e-3)))
+        return max(1, round(least / max(cycles, 1e-3)))
     if wanted <= 1 or extent == 1:
         return 0 if wanted <= 1 else 1
     return -(-extent // min(wanted, extent))

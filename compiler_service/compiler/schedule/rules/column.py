@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
@@ -29,6 +30,9 @@ from shared_ir.machine.target import Target
 _VECTORS_OF_BLOCK = (8, 4)
 """Vectors of a block, the best first: enough of them side by side that no sum waits for its last addition, and whole cache lines."""
 
+_VECTORS_ASKED = (1, 2, 4, 8, 12, 16)
+"""Numbers of vectors of a block that may be asked for."""
+
 
 def column_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     """The schedule of a kernel whose reductions are all across its vectors, or None."""
@@ -37,7 +41,7 @@ def column_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     state = kernel.after(steps)
     if not reductions(state) or not _is_across(state):
         return None
-    return (*steps, *_loops(state, target))
+    return (*steps, *_loops(state, target, kernel.knobs.within("column")))
 
 
 def _is_across(state: ScheduleState) -> bool:
@@ -54,13 +58,13 @@ def _is_across(state: ScheduleState) -> bool:
     return any(contiguous_axis(s) is not None for s in reductions(state))
 
 
-def _loops(state: ScheduleState, target: Target) -> Schedule:
+def _loops(state: ScheduleState, target: Target, knobs: Knobs) -> Schedule:
     output = state.output
     bound = bound_axes(state, output)
     *others, column = output.compute.axes
     outer = tuple(a.name for a in others if a.name in bound)
     free = tuple(a.name for a in others if a.name not in bound)
-    wide = _vectors(state, target)
+    wide = knobs.choice("vectors of a block", _VECTORS_ASKED, _vectors(state, target))
     width = lanes(target, output.tensor.dtype)
     vectors, (block, *inner) = vector_loops(output, column.name, width, wide, column.extent)
     place: list[Step] = []
@@ -68,7 +72,8 @@ def _loops(state: ScheduleState, target: Target) -> Schedule:
         if stage is not output:
             place += [ComputeAt(stage.name, output.name, block), *_inside(stage, width)]
     total = sum(stage_cycles(s, width) for s in state.stages.values())
-    parallel = (Parallel(output.name, (*outer, block)),) if total >= 2 * LEAST_CYCLES_OF_TASK else ()
+    shared = knobs.flag("tasks", default=total >= 2 * LEAST_CYCLES_OF_TASK)
+    parallel = (Parallel(output.name, (*outer, block)),) if shared else ()
     return (*vectors, Reorder(output.name, (*outer, block, *free, *inner)), *parallel, *place)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Overlap, Parallel, Reorder, Split, Unroll, Vectorize
@@ -37,15 +38,18 @@ _MOST_UNROLLED_ELEMENTS = 8
 _ELEMENTS_OF_BLOCK = 1024
 """Where an axis is cut into tasks, each but the last has a multiple of so many elements."""
 
+_VECTORS_ASKED, _ELEMENTS_ASKED = (1, 2, 4, 8, 16), (256, 512, 1024, 2048, 4096, 8192)
+"""Numbers of vectors of a step, and of elements of a block, that may be asked for."""
+
 
 def elementwise_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     if reductions(kernel.state):
         return None
     steps = inlined(kernel.state)
-    return (*steps, *output_loops(kernel.after(steps).output, target))
+    return (*steps, *output_loops(kernel.after(steps).output, target, kernel.knobs.within("elementwise")))
 
 
-def output_loops(stage: KernelStage, target: Target) -> Schedule:
+def output_loops(stage: KernelStage, target: Target, knobs: Knobs) -> Schedule:
     """Loops of an output without reductions inside."""
     axes = stage.compute.axes
     if not axes:
@@ -57,14 +61,14 @@ def output_loops(stage: KernelStage, target: Target) -> Schedule:
     if width > 1 and len(axes) > 1:
         last, before = axes[-1], axes[-2]
         if isinstance(last.extent, int) and last.extent <= _MOST_UNROLLED_ELEMENTS and count(before.extent) >= width:
-            return _short(stage, width, cycles, target)
+            return _short(stage, width, cycles, target, knobs)
         across = lane_axis(stage)
         if across not in (None, last.name):
             rows = next(a for a in axes if a.name == across)
             side = _side(stage, rows, last, width)
-            if side is not None:
-                return _square(stage, rows, side, cycles, target)
-    return _rows(stage, width, cycles, target)
+            if side is not None and knobs.flag("squares", default=True):
+                return _square(stage, rows, side, cycles, target, knobs)
+    return _rows(stage, width, cycles, target, knobs)
 
 
 def _width(stage: KernelStage, target: Target) -> int:
@@ -86,14 +90,14 @@ def _is_calculated(index: Expr) -> bool:
     )
 
 
-def _rows(stage: KernelStage, width: int, cycles: float, target: Target) -> Schedule:
+def _rows(stage: KernelStage, width: int, cycles: float, target: Target, knobs: Knobs) -> Schedule:
     """Vectors along the last axis."""
     *outer, last = stage.compute.axes
-    unroll = 1 if _divides_by_sizes(stage) else _VECTORS_PER_STEP
+    unroll = 1 if _divides_by_sizes(stage) else knobs.choice("vectors of a step", _VECTORS_ASKED, _VECTORS_PER_STEP)
     vectors, inner = vector_loops(stage, last.name, width, unroll, last.extent)
     if not outer:
-        return _blocks(stage, last, vectors, inner, cycles, target)
-    tasks = task_loops(stage.name, outer, cycles * count(last.extent), target)
+        return _blocks(stage, last, vectors, inner, cycles, target, knobs)
+    tasks = task_loops(stage.name, outer, cycles * count(last.extent), target, knobs)
     return (*tasks.steps, *vectors, *_placed(stage, (*tasks.parallel, *tasks.serial, *inner), tasks.parallel))
 
 
@@ -108,29 +112,37 @@ def _divides_by_size(found: Binary) -> bool:
 
 
 def _blocks(
-    stage: KernelStage, last: Axis, vectors: Schedule, inner: tuple[str, ...], cycles: float, target: Target
+    stage: KernelStage,
+    last: Axis,
+    vectors: Schedule,
+    inner: tuple[str, ...],
+    cycles: float,
+    target: Target,
+    knobs: Knobs,
 ) -> Schedule:
     """A single axis, cut into tasks."""
     extent = last.extent
-    blocks = -(-extent // _ELEMENTS_OF_BLOCK) if isinstance(extent, int) else extent
-    tasks = task_loops(stage.name, [Axis(last.name, blocks)], cycles * _ELEMENTS_OF_BLOCK, target)
+    unit = knobs.choice("elements of a block", _ELEMENTS_ASKED, _ELEMENTS_OF_BLOCK)
+    blocks = -(-extent // unit) if isinstance(extent, int) else extent
+    tasks = task_loops(stage.name, [Axis(last.name, blocks)], cycles * unit, target, knobs)
     sizes = [s.factor for s in tasks.steps if isinstance(s, Split)]
-    size = _ELEMENTS_OF_BLOCK * (sizes[0] if sizes else 1)
+    size = unit * (sizes[0] if sizes else 1)
     if not tasks.parallel or (isinstance(extent, int) and size >= extent):
         return vectors
     name = f"{last.name}.{size}"
     return (Split(stage.name, last.name, size), *vectors, *_placed(stage, (name, *inner), (name,)))
 
 
-def _short(stage: KernelStage, width: int, cycles: float, target: Target) -> Schedule:
+def _short(stage: KernelStage, width: int, cycles: float, target: Target, knobs: Knobs) -> Schedule:
     """Vectors along the axis before the last, which is unrolled: stores are interleaved. Where the last axis is half a register,
     and read in place, it is the vector."""
     *outer, row, last = stage.compute.axes
     steps: Schedule
     if isinstance(last.extent, int) and 2 * last.extent == width and lane_axis(stage) in (None, last.name):
-        rest = (f"{row.name}.{_VECTORS_PER_STEP}", row.name, last.name)
+        rows = knobs.choice("rows of a step", (2, 4, 8, 16), _VECTORS_PER_STEP)
+        rest = (f"{row.name}.{rows}", row.name, last.name)
         steps = (
-            Split(stage.name, row.name, _VECTORS_PER_STEP),
+            Split(stage.name, row.name, rows),
             Unroll(stage.name, row.name),
             Vectorize(stage.name, last.name),
         )
@@ -139,10 +151,10 @@ def _short(stage: KernelStage, width: int, cycles: float, target: Target) -> Sch
         rest = (f"{row.name}.{width}", last.name, row.name)
         steps = (Split(stage.name, row.name, width), Vectorize(stage.name, row.name), *unrolled)
     if outer:
-        tasks = task_loops(stage.name, outer, cycles * count(row.extent) * count(last.extent), target)
+        tasks = task_loops(stage.name, outer, cycles * count(row.extent) * count(last.extent), target, knobs)
         return (*tasks.steps, *steps, *_placed(stage, (*tasks.parallel, *tasks.serial, *rest), tasks.parallel))
     vectors: Schedule = (*steps, *_placed(stage, rest, ()))
-    blocked = _blocks(stage, row, steps, rest, cycles * count(last.extent), target)
+    blocked = _blocks(stage, row, steps, rest, cycles * count(last.extent), target, knobs)
     return vectors if blocked is steps else blocked
 
 
@@ -154,7 +166,7 @@ def _side(stage: KernelStage, rows: Axis, last: Axis, width: int) -> int | None:
     return width if shorter >= width else None
 
 
-def _square(stage: KernelStage, rows: Axis, width: int, cycles: float, target: Target) -> Schedule:
+def _square(stage: KernelStage, rows: Axis, width: int, cycles: float, target: Target, knobs: Knobs) -> Schedule:
     """Squares of ``rows`` and the last axis."""
     last = stage.compute.axes[-1]
     outer = [a for a in stage.compute.axes if a not in (rows, last)]
@@ -169,7 +181,7 @@ def _square(stage: KernelStage, rows: Axis, width: int, cycles: float, target: T
         edges = ((rows, tile), (last, f"{last.name}.{width}"))
         steps += [Overlap(stage.name, n) for a, n in edges if isinstance(a.extent, int) and a.extent % width]
     inner = (f"{last.name}.{width}", rows.name, last.name)
-    tasks = task_loops(stage.name, outer, cycles * count(rows.extent) * count(last.extent), target)
+    tasks = task_loops(stage.name, outer, cycles * count(rows.extent) * count(last.extent), target, knobs)
     if tasks.parallel:
         order = (*tasks.parallel, *tasks.serial, tile, *inner)
         return (*tasks.steps, *steps, *_placed(stage, order, tasks.parallel))
@@ -177,7 +189,7 @@ def _square(stage: KernelStage, rows: Axis, width: int, cycles: float, target: T
     within = cycles * count(last.extent) * width
     for axis in outer:
         within *= count(axis.extent)
-    cut = task_loops(stage.name, [Axis(rows.name, tiles)], within, target)
+    cut = task_loops(stage.name, [Axis(rows.name, tiles)], within, target, knobs.within("squares"))
     sizes = [width * s.factor for s in cut.steps if isinstance(s, Split)]
     names = tuple(a.name for a in outer)
     if not cut.parallel:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
@@ -44,6 +45,8 @@ _MOST_PART_OF_CYCLES = 0.75
 a price too."""
 _VECTORS_PER_STEP = 4
 """Vectors of one step along the last axis."""
+_VECTORS_ASKED = (1, 2, 4, 8, 16)
+"""Numbers of vectors of a step that may be asked for."""
 _MOST_BYTES_OF_PART = 1 << 16
 """Largest size in bytes of a part that is kept, so that it stays in the second-level cache."""
 _MOST_BYTES_ON_STACK = 1 << 12
@@ -70,24 +73,26 @@ def reused_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     """None where no part is worth computing once."""
     if reductions(kernel.state) or len(kernel.state.output.compute.axes) < 2:
         return None
-    kept = _worth_keeping(kernel, target)
+    knobs = kernel.knobs.within("reused")
+    kept = _worth_keeping(kernel, target, knobs)
     if not kept:
         return None
     steps = inlined(kernel.state, kept)
     state = kernel.after(steps)
     parts = [_part(state, s) for s in state.stages.values() if s is not state.output]
-    return (*steps, *_loops(state, parts, target))
+    return (*steps, *_loops(state, parts, target, knobs))
 
 
-def _loops(state: ScheduleState, parts: list[_Part], target: Target) -> Schedule:
+def _loops(state: ScheduleState, parts: list[_Part], target: Target, knobs: Knobs) -> Schedule:
     output = state.output
     *outer, last = output.compute.axes
     outer = sorted(outer, key=lambda a: -sum(a.name in p.bound for p in parts))
     width = lanes(target, output.tensor.dtype)
-    vectors, inner = vector_loops(output, last.name, width, _VECTORS_PER_STEP, last.extent)
+    step = knobs.choice("vectors of a step", _VECTORS_ASKED, _VECTORS_PER_STEP)
+    vectors, inner = vector_loops(output, last.name, width, step, last.extent)
     places = math.prod(count(a.extent) for a in outer)
     cycles = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values()) / max(1, places)
-    tasks = task_loops(output.name, outer, cycles, target)
+    tasks = task_loops(output.name, outer, cycles, target, knobs)
     around = (*tasks.parallel, *tasks.serial)
     steps: list[Step] = [*tasks.steps, *vectors, Reorder(output.name, (*around, *inner))]
     if tasks.parallel:
@@ -118,13 +123,14 @@ def _inside(part: _Part, target: Target) -> Schedule:
     return (*vectors, Reorder(stage.name, (*others, *inner)))
 
 
-def _worth_keeping(kernel: KernelView, target: Target) -> frozenset[str]:
-    """Stages that take less time computed once than wherever they are read; those that others are computed from come first."""
+def _worth_keeping(kernel: KernelView, target: Target, knobs: Knobs) -> frozenset[str]:
+    """Stages that take less time computed once than wherever they are read, or that ``knobs`` say; those that others are computed from
+    come first."""
     kept: frozenset[str] = frozenset()
     for name in [n for n, s in kernel.state.stages.items() if _is_shared(kernel.state, s)]:
         state = kernel.after(inlined(kernel.state, kept | {name}))
         fits = all(_fits(_part(state, state.stages[n])) for n in kept | {name})  # one may be read by another now
-        if fits and _is_worth(state, state.stages[name], target):
+        if fits and knobs.flag(f"keep {name}", default=_is_worth(state, state.stages[name], target)):
             kept |= {name}
     return kept
 

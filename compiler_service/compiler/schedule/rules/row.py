@@ -10,7 +10,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
@@ -61,6 +63,27 @@ _MOST_ROWS_PER_TURN = 4
 _VECTORS_OF_UNROLLED_ROW = 16
 """Largest number of vectors of a row that is unrolled completely."""
 
+_VECTORS_ASKED, _UNROLLED_ASKED, _ROWS_TOGETHER_ASKED = (1, 2, 4, 8, 16), (0, 4, 8, 16, 32), (1, 2, 3, 4, 6, 8, 12, 16)
+"""What may be asked for in place of the numbers above: of vectors of a step and of an unrolled row, of rows together."""
+
+
+@dataclass(frozen=True)
+class RowStep:
+    """A step along a row takes so many ``vectors``; of a row of at most so many as are ``unrolled``, all."""
+
+    vectors: int
+    unrolled: int
+
+    def of(self, extent: Dim, width: int) -> int:
+        """Vectors of a step along a row of ``extent`` elements, in vectors of ``width``."""
+        if isinstance(extent, int) and extent <= self.unrolled * width:
+            return max(1, extent // width)
+        return self.vectors
+
+
+_OF_TURNS = RowStep(1, 0)
+"""Rows that take turns have one vector each in a step."""
+
 
 def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     if not reductions(kernel.state):
@@ -69,56 +92,58 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     kept, aliased = _kept(kernel.after(steps))
     steps += inlined(kernel.after(steps), kept | aliased)
     state = kernel.after(steps)
-    output = state.output
+    output, knobs = state.output, kernel.knobs.within("row")
     bound = bound_axes(state, output, aliased)
     free = tuple(a.name for a in output.compute.axes if a.name not in bound)
-    turn = 0 if aliased else _rows_of_a_turn(state, target)
-    tasks = row_tasks(state, [a for a in output.compute.axes if a.name in bound], target, bool(turn))
+    turn = 0 if aliased else _rows_of_a_turn(state, target, knobs)
+    tasks = row_tasks(state, [a for a in output.compute.axes if a.name in bound], target, knobs, bool(turn))
     rows = (*tasks.parallel, *tasks.serial)
-    together, tile = _staggered(output, tasks) if turn else _together(state, output, tasks, target)
+    together, tile = _staggered(output, tasks) if turn else _together(state, output, tasks, target, knobs)
     staggers = bool(turn and tile)
-    vectors, inner = free_loops(output, free, target, staggers)
+    step = _OF_TURNS if staggers else row_step(knobs)
+    vectors, inner = free_loops(output, free, target, step)
     outer = rows if not tile else rows[:-1] if tile in rows else (*rows[:-1], tile)
     place: list[Step] = []
     shared: list[Step] = []  # behind the loops of the stage whose sweep it is
-    alone = _alone(state, aliased, target)
+    alone = _alone(state, aliased, target, step)
     for stage in state.stages.values():
         if stage is not output:
             loops = rows if stage.name in alone else outer
-            sweep = _sweep(state, stage, target) if stage.name in aliased - alone else None
+            sweep = _sweep(state, stage, target, step) if stage.name in aliased - alone else None
             at = ComputeAt(stage.name, *(sweep or (output.name, loops[-1] if loops else ROOT)))
             (shared if sweep else place).append(at)
             place += [Alias(stage.name)] if stage.name in aliased - alone else []
-            place += along_row(stage, target, staggers) if stage.reduction or stage.name in aliased else ()
+            place += along_row(stage, target, step) if stage.reduction or stage.name in aliased else ()
     order = (Reorder(output.name, (*outer, *(rows[-1:] if tile else ()), *inner)),)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
     ahead: Schedule = ()
     if tile:
         distance = together[0].factor if together else 0
         ahead = (Stagger(output.name, tile, turn),) if staggers else _fetched(output, rows[-1], inner, distance, target)
+        ahead = ahead if staggers or not ahead or knobs.flag("rows ahead", default=True) else ()
     return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place, *shared)
 
 
 def _together(
-    state: ScheduleState, output: KernelStage, tasks: TaskLoops, target: Target
+    state: ScheduleState, output: KernelStage, tasks: TaskLoops, target: Target, knobs: Knobs
 ) -> tuple[tuple[Split, ...], str]:
     """The split, and its loop, of a few rows that go through each stage together: alone, one would wait for the sums and
     maxima across its lanes."""
-    most = _most_rows(state, target)
-    if not tasks.serial or most < 2:
+    if not tasks.serial or _row_lengths(state) is None:
         return (), ""
-    axis = tasks.serial[-1]
+    axis, most = tasks.serial[-1], max(1, _most_rows(state, target))
     factors = (s.factor for s in tasks.steps if isinstance(s, Split) and s.axis == axis)
     extent = next(factors, extent_of(output.compute.axes, axis))
     size = most
     if isinstance(extent, int):
         size = next((r for r in range(most, min(most, _LEAST_ROWS_TOGETHER) - 1, -1) if extent % r == 0), most)
-        if extent <= size:
-            return (), ""
+    size = knobs.choice("rows together", sorted({*_ROWS_TOGETHER_ASKED, size}), size)
+    if size == 1 or (isinstance(extent, int) and extent <= size):
+        return (), ""
     return (Split(output.name, axis, size),), f"{axis}.{size}"
 
 
-def _rows_of_a_turn(state: ScheduleState, target: Target) -> int:
+def _rows_of_a_turn(state: ScheduleState, target: Target, knobs: Knobs) -> int:
     """How many rows are in each stage at a time where rows take turns in them: all that are read and written meanwhile stay in the
     first-level cache. 0: too long a row, or nothing to wait for."""
     lengths, stages = _row_lengths(state), tuple(state.stages.values())
@@ -129,7 +154,8 @@ def _rows_of_a_turn(state: ScheduleState, target: Target) -> int:
     turns = len({behind[s.name] for s in stages if sweeps(s, stages)})
     own, shared = _rows_read(state.output, bound_axes(state, state.output))
     room = int(_L1_SHARE_OF_TURNS * target.l1 / row) - shared
-    return max(0, min(room // (own * turns + 1), _MOST_ROWS_PER_TURN))
+    found = max(0, min(room // (own * turns + 1), _MOST_ROWS_PER_TURN))
+    return knobs.range("rows of a turn", 0, _MOST_ROWS_PER_TURN, found)
 
 
 def _rows_read(output: KernelStage, bound: Sequence[str]) -> tuple[int, int]:
@@ -177,13 +203,13 @@ def _fetched(output: KernelStage, row: str, inner: tuple[str, ...], distance: in
     return tuple(FetchNext(output.name, inner[-2], t.name, row, distance) for t in found[:1])
 
 
-def _alone(state: ScheduleState, aliased: frozenset[str], target: Target) -> frozenset[str]:
+def _alone(state: ScheduleState, aliased: frozenset[str], target: Target, step: RowStep) -> frozenset[str]:
     """Stages computed row by row even where rows go together: one that stays in registers until it is used up, and what
     follows from it."""
     found: set[str] = set()
     for stage in state.stages.values():
         length = stage.compute.axes[-1].extent if stage.compute.axes else 1
-        most = min(_VECTORS_OF_UNROLLED_ROW, target.vector_registers // 2) * lanes(target, stage.tensor.dtype)
+        most = min(step.unrolled, target.vector_registers // 2) * lanes(target, stage.tensor.dtype)
         held = stage.name in aliased and isinstance(length, int) and length <= most
         if held or any((s := state.stage_of(ld.tensor)) is not None and s.name in found for ld in loads(stage.body)):
             found.add(stage.name)
@@ -204,12 +230,12 @@ def _most_rows(state: ScheduleState, target: Target) -> int:
     return min(wanted, int(_L1_SHARE_OF_ROWS_TOGETHER * target.l1 / longest))
 
 
-def row_tasks(state: ScheduleState, rows: list[Axis], target: Target, turns: bool = False) -> TaskLoops:
+def row_tasks(state: ScheduleState, rows: list[Axis], target: Target, knobs: Knobs, turns: bool = False) -> TaskLoops:
     """How ``rows`` are shared among tasks. Where rows take turns there is a task for each core: more would only have more ends."""
     total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
     for axis in rows:
         total /= max(1, count(axis.extent))  # an axis may be empty
-    return task_loops(state.output.name, rows, total, target, 1 if turns else TASKS_PER_CORE)
+    return task_loops(state.output.name, rows, total, target, knobs, 1 if turns else TASKS_PER_CORE)
 
 
 def _kept(state: ScheduleState) -> tuple[frozenset[str], frozenset[str]]:
@@ -235,28 +261,25 @@ def _may_alias(state: ScheduleState, stage: KernelStage) -> bool:
     )
 
 
+def row_step(knobs: Knobs) -> RowStep:
+    """As the model has it, or the knobs."""
+    vectors = knobs.choice("vectors of a step", _VECTORS_ASKED, _VECTORS_PER_STEP)
+    return RowStep(vectors, knobs.choice("vectors of an unrolled row", _UNROLLED_ASKED, _VECTORS_OF_UNROLLED_ROW))
+
+
 def free_loops(
-    stage: KernelStage, free: tuple[str, ...], target: Target, staggers: bool = False
+    stage: KernelStage, free: tuple[str, ...], target: Target, step: RowStep
 ) -> tuple[Schedule, tuple[str, ...]]:
     """Steps that give vectors to the last of the axes inside a row, and the names of their loops."""
     if not free:
         return (), ()
     last = extent_of(stage.compute.axes, free[-1])
     width = lanes(target, stage.tensor.dtype)
-    vectors, inner = vector_loops(stage, free[-1], width, _unrolled(last, width, staggers), last)
+    vectors, inner = vector_loops(stage, free[-1], width, step.of(last, width), last)
     return vectors, (*free[:-1], *inner)
 
 
-def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
-    """Vectors of a step along a row; one where rows take turns, which have one each in a step."""
-    if staggers:
-        return 1
-    if isinstance(extent, int) and extent <= _VECTORS_OF_UNROLLED_ROW * width:
-        return max(1, extent // width)
-    return _VECTORS_PER_STEP
-
-
-def _sweep(state: ScheduleState, stage: KernelStage, target: Target) -> tuple[str, str] | None:
+def _sweep(state: ScheduleState, stage: KernelStage, target: Target, step: RowStep) -> tuple[str, str] | None:
     """The one reduction that reads ``stage``, in order, and its loop over some vectors of it: a sweep that both can share."""
     readers = [s for s in state.consumers(stage.tensor) if s is not state.output]
     if len(readers) != 1 or (reader := readers[0]).reduction is None:
@@ -264,21 +287,21 @@ def _sweep(state: ScheduleState, stage: KernelStage, target: Target) -> tuple[st
     own = tuple(a.var for a in reader.compute.all_axes)
     if any(ld.indices != own for ld in loads(reader.body) if ld.tensor is stage.tensor):
         return None
-    _, inner = _reduced_loops(reader, target, staggers=False)
+    _, inner = _reduced_loops(reader, target, step)
     return (reader.name, inner[0]) if len(inner) > 1 else None
 
 
-def along_row(stage: KernelStage, target: Target, staggers: bool = False) -> Schedule:
+def along_row(stage: KernelStage, target: Target, step: RowStep) -> Schedule:
     """Loops of a stage inside a row."""
     spatial = tuple(a.name for a in stage.compute.axes)
     if stage.reduction is None:
-        vectors, inner = free_loops(stage, spatial, target, staggers)
+        vectors, inner = free_loops(stage, spatial, target, step)
         return (*vectors, Reorder(stage.name, inner))
-    vectors, inner = _reduced_loops(stage, target, staggers)
+    vectors, inner = _reduced_loops(stage, target, step)
     return (*vectors, Reorder(stage.name, (*spatial, *inner))) if inner else ()
 
 
-def _reduced_loops(stage: KernelStage, target: Target, staggers: bool) -> tuple[Schedule, tuple[str, ...]]:
+def _reduced_loops(stage: KernelStage, target: Target, step: RowStep) -> tuple[Schedule, tuple[str, ...]]:
     """Steps that give vectors to the terms of a reduction, and the names of the loops over them; none where they are few."""
     assert stage.reduction is not None
     width = lanes(target, stage.tensor.dtype)
@@ -289,5 +312,5 @@ def _reduced_loops(stage: KernelStage, target: Target, staggers: bool) -> tuple[
     extent = extent_of(stage.reduction.axes, along)
     if isinstance(extent, int) and extent < (width // 4 if target.masked else width):
         return (), ()
-    vectors, inner = vector_loops(stage, along, width, _unrolled(extent, width, staggers), extent)
+    vectors, inner = vector_loops(stage, along, width, step.of(extent, width), extent)
     return vectors, (*(n for n in reduced if n != along), *inner)

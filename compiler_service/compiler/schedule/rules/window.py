@@ -56,6 +56,8 @@ from shared_ir.machine.target import Target
 
 _MOST_PIXELS_OF_TILE = 14
 """Largest number of pixels of a row in a register tile."""
+_MOST_VECTORS_OF_TILE, _MOST_PRODUCTS_ASKED = 4, 240
+"""Largest number of vectors, and of products of an unrolled row of the window, of a tile that may be asked for."""
 _VECTORS_OF_UNKNOWN_CHANNELS = 8
 """Most vectors of a register tile when the number of channels is only known at run time, and no axis of pixels is left to tile."""
 _LARGEST_UNROLLED_WINDOW = 16
@@ -89,6 +91,7 @@ class _Plan:
 
     def __init__(self, kernel: KernelView, state: ScheduleState, reduction: KernelStage, target: Target) -> None:
         self._kernel, self._target, self._reduction = kernel, target, reduction
+        self._knobs = kernel.knobs.within("window")
         self._output = state.output
         self._axes = state.output.compute.axes
         self._own = reduction.compute.axes
@@ -137,15 +140,26 @@ class _Plan:
         extent = self._channels.extent
         vectors = most if not isinstance(extent, int) else max(1, min(most, -(-extent // self._width)))
         if self._row is None:
+            room = registers * 3 // 4
             if not isinstance(extent, int):
-                return _Tile(1, min(_VECTORS_OF_UNKNOWN_CHANNELS, vectors))
-            return _Tile(1, _evenly(-(-extent // self._width), registers * 3 // 4))
+                own = min(_VECTORS_OF_UNKNOWN_CHANNELS, vectors)
+                return _Tile(1, self._knobs.range("vectors", 1, room, own))
+            wide = -(-extent // self._width)
+            return _Tile(1, self._knobs.range("vectors", 1, min(wide, room), _evenly(wide, room)))
         best = (float("inf"), 0, _Tile(1, 1))
         for wide in range(1, min(2, vectors) + 1):
             for pixels in range(1, min(most // wide, _MOST_PIXELS_OF_TILE, count(self._row.extent)) + 1):
                 if pixels * wide * self._taps <= MOST_UNROLLED_FMAS or pixels == 1:
                     best = min(best, (self._cost(pixels, wide), pixels * wide, _Tile(pixels, wide)), key=_ranked)
-        return best[2]
+        own = (best[2].pixels, best[2].vectors)
+        return _Tile(*self._knobs.choice("tile", self._tiles(vectors), own))
+
+    def _tiles(self, most: int) -> list[tuple[int, int]]:
+        """(pixels, vectors) of tiles that may be asked for: of sums in registers, and not too much code."""
+        room = self._target.vector_registers * 3 // 4
+        pixels = min(_MOST_PIXELS_OF_TILE, room, count(self._row.extent if self._row is not None else 1))
+        pairs = ((p, v) for v in range(1, min(most, _MOST_VECTORS_OF_TILE) + 1) for p in range(1, pixels + 1))
+        return [(p, v) for p, v in pairs if p * v <= room and p * v * self._taps <= _MOST_PRODUCTS_ASKED]
 
     @cached_property
     def _taps(self) -> int:
@@ -154,7 +168,9 @@ class _Plan:
             return 1
         axis = self._slides(self._own[-2])
         assert axis is not None
-        return axis.extent if isinstance(axis.extent, int) and axis.extent <= _LARGEST_UNROLLED_WINDOW else 1
+        if not isinstance(axis.extent, int) or not 1 < axis.extent <= _LARGEST_UNROLLED_WINDOW:
+            return 1
+        return axis.extent if self._knobs.flag("taps unrolled", default=True) else 1
 
     def _cost(self, pixels: int, vectors: int) -> float:
         """Cycles of one row of the window per pixel and channel, tails included."""
@@ -192,11 +208,12 @@ class _Plan:
         inner: list[str] = []
         blocks = list(columns[:1]) if len(columns) > 1 else []
         if isinstance(self._channels.extent, int) and len(columns) > 1:
-            steps.append(Overlap(out, columns[0]))
+            steps += [Overlap(out, columns[0])] if self._knobs.flag("channels overlap", default=True) else []
         if row is not None and tile.pixels > 1:
             steps += [Split(out, row.name, tile.pixels), Unroll(out, row.name)]
             if not isinstance(row.extent, int):
-                steps.append(Peel(out, f"{row.name}.{tile.pixels}"))
+                peels = self._knobs.flag("ends of rows apart", default=True)
+                steps += [Peel(out, f"{row.name}.{tile.pixels}")] if peels else []
             blocks.append(f"{row.name}.{tile.pixels}")
             inner.append(row.name)
         elif row is not None:
@@ -204,9 +221,9 @@ class _Plan:
         tasks = self._tasks()
         outside = [a.name for a in self._axes[:-1] if a not in (row, lines)]
         serial = [n for n in tasks.serial if n in outside]
-        if lines is not None:
-            blocks.append(lines.name)
-        blocks = [n for n in blocks if n not in tasks.parallel]
+        if lines is not None and lines.name not in tasks.parallel:
+            inside = len(blocks) - self._knobs.range("loops inside of lines", 0, len(blocks), 0)
+            blocks.insert(inside, lines.name)
         tile_loops = (*inner, *(columns[1:] if len(columns) > 1 else columns))
         place = [*tasks.parallel, *serial, *blocks]
         steps = [*tasks.steps, *steps, Reorder(out, (*place, *tile_loops))]
@@ -246,7 +263,7 @@ class _Plan:
         cycles = max(arithmetic, memory_cycles(size * (1 + read)))
         cycles += alone_cycles(size * read, size, elements, self._target)
         cycles *= count(self._channels.extent) * (1 if self._row is None else count(self._row.extent))
-        return task_loops(out, outer, cycles, self._target, self._tasks_per_core)
+        return task_loops(out, outer, cycles, self._target, self._knobs, self._tasks_per_core)
 
     @cached_property
     def _tasks_per_core(self) -> int:

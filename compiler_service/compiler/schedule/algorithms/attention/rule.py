@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 from compiler_service.compiler.schedule.algorithms.attention.match import Attention, match_attention
 from compiler_service.compiler.schedule.algorithms.attention.step import Attend
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
 from compiler_service.compiler.schedule.model.tasks import LEAST_CYCLES_OF_TASK, count
@@ -31,8 +31,12 @@ _MOST_ROWS_OF_BLOCK_IF_UNKNOWN = 96
 """Largest number of rows of a block when the number of queries is only known at run time."""
 _ROWS_WORTH_OF_BLOCK = 4
 """Number of rows whose products take as long as arranging a block of keys."""
-_TILES = ((6, 4), (8, 3), (12, 2), (14, 2), (4, 4), (7, 2), (4, 2))
-"""Register tiles (rows, vectors) that a tuner may try."""
+_MOST_KEYS_ASKED = 1024
+"""Largest number of keys of a block that may be asked for."""
+_MOST_ROWS_OF_TILE, _MOST_VECTORS_OF_TILE, _FEWEST_SUMS = 16, 6, 8
+"""Largest number of rows, and of vectors, and smallest number of accumulators of a register tile that may be asked for."""
+_BLOCKS_OF_TASK = (1, 2, 4, 8)
+"""Numbers of blocks of rows of a task that may be asked for."""
 _SOFTMAX_CYCLES_PER_VECTOR = 16.0
 """Cycles of a vector of scores between the two products."""
 _MOST_BLOCKS_PER_CORE = 4
@@ -41,46 +45,39 @@ _MOST_BLOCKS_PER_CORE = 4
 
 def attention_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     """The schedule of a kernel that is attention of known depth, or None."""
-    found = _found(kernel, target)
-    return None if found is None else (*found[0], found[1])
-
-
-def attention_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
-    """Other schedules worth measuring, the default first: blocks of half and twice as many rows or keys, other register tiles."""
-    found = _found(kernel, target)
-    if found is None:
-        return ()
-    steps, default = found
-    width = lanes(target, _F32)
-    sizes = [replace(default, rows=rows) for rows in (default.rows // 2, default.rows * 2) if rows > 0]
-    sizes += [
-        replace(default, keys=keys) for keys in (default.keys // 2, default.keys * 2) if keys % width == 0 and keys
-    ]
-    tiles = [tile for tile in _TILES if tile[0] * tile[1] + tile[1] + 1 <= target.vector_registers]
-    sizes += [replace(default, scores=tile, values=default.values) for tile in tiles]
-    sizes += [replace(default, scores=default.scores, values=tile) for tile in tiles]
-    return tuple((*steps, size) for size in dict.fromkeys((default, *sizes)))
-
-
-def _found(kernel: KernelView, target: Target) -> tuple[Schedule, Attend] | None:
-    """The steps that lead to attention, and its own."""
     steps = accumulated(kernel)
     steps += inlined(kernel.after(steps))
     state = kernel.after(steps)
     attention = match_attention(state)
     if attention is None or not same_axes(state, attention.mixed):
         return None
-    return steps, _step(attention, target)
+    return (*steps, _step(attention, target, kernel.knobs.within("attention")))
 
 
-def _step(attention: Attention, target: Target) -> Attend:
+def _step(attention: Attention, target: Target, knobs: Knobs) -> Attend:
     width = lanes(target, _F32)
     rows: Dim = 1 if attention.rows is None else attention.rows.extent
-    keys = _keys(attention, target, width)
-    scores = register_tile(rows, attention.keys.extent, target, _F32, whole=True)
-    values = register_tile(rows, attention.columns.extent, target, _F32, whole=True)
-    size = _rows(attention, rows, keys, scores[0], target)
-    return Attend(attention.mixed.name, size, keys, scores, values, _units(attention, rows, size, target))
+    total, columns = attention.keys.extent, attention.columns.extent
+    keys = knobs.split("keys", total, _keys(attention, target, width), multiple=width, most=_MOST_KEYS_ASKED)
+    default = register_tile(rows, total, target, _F32, whole=True)
+    scores = knobs.choice("tile of scores", _tiles(rows, total, target), default)
+    default = register_tile(rows, columns, target, _F32, whole=True)
+    values = knobs.choice("tile of values", _tiles(rows, columns, target), default)
+    default_size = _rows(attention, rows, keys, scores[0], target)
+    size = knobs.split("rows", rows, default_size, multiple=scores[0], most=_MOST_ROWS_OF_BLOCK)
+    units = _units(attention, rows, size, target)
+    units = knobs.choice("blocks of a task", sorted({*_BLOCKS_OF_TASK, units}), units)
+    return Attend(attention.mixed.name, size, keys, scores, values, units)
+
+
+def _tiles(rows: Dim, columns: Dim, target: Target) -> list[tuple[int, int]]:
+    """Register tiles (rows, vectors) that may be asked for."""
+    most = min(rows, _MOST_ROWS_OF_TILE) if isinstance(rows, int) else _MOST_ROWS_OF_TILE
+    wide = min(-(-count(columns) // lanes(target, _F32)), _MOST_VECTORS_OF_TILE)
+    pairs = ((height, vectors) for vectors in range(1, wide + 1) for height in range(1, most + 1))
+    return [
+        (h, v) for h, v in pairs if h * v + v + 1 <= target.vector_registers and (h == most or h * v >= _FEWEST_SUMS)
+    ]
 
 
 def _keys(attention: Attention, target: Target, width: int) -> int:

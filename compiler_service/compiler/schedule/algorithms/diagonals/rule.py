@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.algorithms.diagonals.stages import GroupedConvolution
 from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals, grouped_convolution_of
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import (
@@ -31,9 +32,9 @@ from compiler_service.compiler.schedule.model.analysis import (
     only_reduction,
     slope,
 )
-from compiler_service.compiler.schedule.model.tasks import count, wanted_tasks
+from compiler_service.compiler.schedule.model.tasks import asked_tasks, count
 from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY_CYCLES, MOST_UNROLLED_FMAS, lanes, vector_loops
-from compiler_service.compiler.schedule.rules.contraction.packing import packing, prefetch_distance
+from compiler_service.compiler.schedule.rules.contraction.packing import BYTES_AHEAD, packing, prefetch_distance
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder
 from shared_ir.expr import Const, Select
 from shared_ir.machine.target import Target
@@ -60,7 +61,7 @@ def grouped_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     state = kernel.after(before)
     diagonals = state.stage(f"{name}.diagonals")
     place = None if local is None else state.stage(local)
-    return (*before, *_Plan(conv, state.output, diagonals, place, target).steps())
+    return (*before, *_Plan(conv, state.output, diagonals, place, target, kernel.knobs).steps())
 
 
 def _applies(kernel: KernelView, conv: GroupedConvolution, target: Target) -> bool:
@@ -116,14 +117,16 @@ class _Plan:
         diagonals: KernelStage,
         local: KernelStage | None,
         target: Target,
+        knobs: Knobs,
     ) -> None:
+        self._knobs = knobs.within("grouped")
         self._conv, self._output, self._diagonals, self._local, self._target = conv, output, diagonals, local, target
         self._width = lanes(target, conv.tensor.dtype)
         *outer, row, channels = output.compute.axes
         window = outer.pop() if outer and self._tap(len(outer) - 1) is not None else None
         self._axes = _Axes(tuple(outer), window, row, channels)
         self._tap_of_row = self._tap(len(output.compute.axes) - 2)
-        self._pixels = self._best_pixels()
+        self._pixels = self._knobs.choice("pixels", self._pixels_asked(), self._best_pixels())
 
     def _tap(self, position: int) -> Axis | None:
         """The tap that shares an index with the axis of the output at ``position``."""
@@ -145,6 +148,11 @@ class _Plan:
                 cycles += self._cycles(total % pixels) if total % pixels else 0
                 best = min(best, (cycles, -pixels))
         return -best[1]
+
+    def _pixels_asked(self) -> list[int]:
+        extent = self._axes.row.extent
+        most = extent if isinstance(extent, int) else self._target.vector_registers
+        return [p for p in range(1, min(most, self._target.vector_registers) + 1) if self._fits(p)]
 
     def _fits(self, pixels: int) -> bool:
         """Whether accumulators, one operand of all of them, and another of one fit the registers, and the code is not too long."""
@@ -182,7 +190,7 @@ class _Plan:
         lines = 1 if self._axes.window is None else count(self._axes.window.extent)
         outer = math.prod(count(a.extent) for a in self._axes.outer)
         total = self._cycles_of_line() * tiles * lines * outer
-        wanted = max(1, -(-wanted_tasks(total, self._target) // outer))
+        wanted = max(1, -(-asked_tasks(self._knobs, total, self._target) // outer))
         parts = min(tiles, wanted)
         chunk = self._tiles_of_task(-(-tiles // parts))
         left = -(-wanted // parts)
@@ -191,6 +199,8 @@ class _Plan:
         else:
             pixels = row if self._axes.window is not None else -(-row // left // self._pixels) * self._pixels
         lines = max(1, min(self._most_lines(chunk or tiles), -(-lines // left)))
+        if self._axes.window is not None:
+            lines = self._knobs.split("lines", self._axes.window.extent, lines)
         return _Task(chunk * self._width, lines, 0 if isinstance(row, int) and pixels >= row else pixels)
 
     def _tiles_of_task(self, wanted: int) -> int:
@@ -272,4 +282,5 @@ class _Plan:
         size = math.prod(d for d in weight.shape if isinstance(d, int)) * weight.dtype.itemsize
         taps = tuple((axis, 1, 0) for axis in range(2, weight.rank))
         order = ((1, self._width, 0), *taps, (0, 1, 0), (1, 1, self._width))
-        return packing(weight.name, order, prefetch_distance(size, self._target))
+        distance = self._knobs.choice("bytes ahead", BYTES_AHEAD, prefetch_distance(size, self._target))
+        return packing(weight.name, order, distance)

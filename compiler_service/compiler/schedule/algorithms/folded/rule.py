@@ -6,10 +6,11 @@ All columns of some rows accumulate in registers; the epilogue adds neighbouring
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler_service.compiler.schedule.algorithms.folded.step import Fold
 from compiler_service.compiler.schedule.algorithms.product import Product, product_of
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import ScheduleState
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
@@ -20,7 +21,7 @@ from compiler_service.compiler.schedule.model.analysis import (
     is_free,
     only_reduction,
 )
-from compiler_service.compiler.schedule.model.tasks import wanted_tasks
+from compiler_service.compiler.schedule.model.tasks import asked_tasks
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile, tile_cost
 from compiler_service.compiler.tensor_expr.tensor import Placeholder
 from shared_ir.expr.dim import static
@@ -49,13 +50,14 @@ def folded_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     stage = only_reduction(kernel.state)
     if stage is None or (product := product_of(stage)) is None or not _applies(kernel, product):
         return None
-    tile = _choose(product, target)
+    knobs = kernel.knobs.within("folded")
+    tile = _choose(product, target, knobs, anyway=kernel.is_open)
     if tile is None:
         return None
     name = stage.name
     before: Schedule = (Fold(name, product.weight.tensor.name, _STEPS_PER_VECTOR, product.weight_columns),)
     before = (*before, *inlined(kernel.after(before), frozenset({f"{name}.folded"})))
-    return (*before, *_loops(kernel.after(before), f"{name}.folded", product, tile, target))
+    return (*before, *_loops(kernel.after(before), f"{name}.folded", product, tile, target, knobs))
 
 
 def _applies(kernel: KernelView, product: Product) -> bool:
@@ -69,8 +71,8 @@ def _applies(kernel: KernelView, product: Product) -> bool:
     return len(shape) > 1 and all(isinstance(d, int) for d in shape) and ends_in_place(kernel, product.tensor)
 
 
-def _choose(product: Product, target: Target) -> _Tile | None:
-    """The tile that takes the fewest cycles, if that is clearly less than whole vectors take."""
+def _choose(product: Product, target: Target, knobs: Knobs, *, anyway: bool) -> _Tile | None:
+    """The tile that takes the fewest cycles, if that is clearly less than whole vectors take, or if it is asked for ``anyway``."""
     rows, columns, depth = product.tensor.shape[-2], product.columns, product.depth
     width = lanes(target, product.tensor.dtype)
     assert isinstance(rows, int)
@@ -85,10 +87,12 @@ def _choose(product: Product, target: Target) -> _Tile | None:
         steps = tile_cost(rows, height, columns * _STEPS_PER_VECTOR, vectors * width, width) * depth / _STEPS_PER_VECTOR
         found.append((steps + rows * vectors * _EPILOGUE_CYCLES, -height, _Tile(height, vectors)))
     cost, _, tile = min(found, default=(math.inf, 0, None), key=lambda entry: entry[:2])
-    return tile if cost < _MOST_PART_OF_PLAIN_TIME * whole else None
+    if tile is None or (cost >= _MOST_PART_OF_PLAIN_TIME * whole and not anyway):
+        return None
+    return replace(tile, height=knobs.range("rows", 1, most, tile.height))
 
 
-def _loops(state: ScheduleState, folded: str, product: Product, tile: _Tile, target: Target) -> Schedule:
+def _loops(state: ScheduleState, folded: str, product: Product, tile: _Tile, target: Target, knobs: Knobs) -> Schedule:
     width = lanes(target, product.tensor.dtype)
     out = state.output
     *outer, row, column = out.compute.axes
@@ -97,7 +101,7 @@ def _loops(state: ScheduleState, folded: str, product: Product, tile: _Tile, tar
     cycles = (
         math.prod(static(d) for d in product.tensor.shape[:-1]) * tile.vectors * product.depth / _STEPS_PER_VECTOR / 2
     )
-    wanted = -(-max(1, wanted_tasks(cycles, target)) // math.prod(static(a.extent) for a in outer))
+    wanted = -(-max(1, asked_tasks(knobs, cycles, target)) // math.prod(static(a.extent) for a in outer))
     size = -(-row.extent // wanted // tile.height) * tile.height
     steps: list[Step] = []
     nest = [a.name for a in outer]

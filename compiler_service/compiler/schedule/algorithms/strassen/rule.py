@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler_service.compiler.schedule.algorithms.combination import Matrix, additions
 from compiler_service.compiler.schedule.algorithms.product import Product, product_of
 from compiler_service.compiler.schedule.algorithms.strassen.stages import PRODUCTS, X_MATRIX, Y_MATRIX
 from compiler_service.compiler.schedule.algorithms.strassen.step import Strassen
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
@@ -41,6 +42,7 @@ from compiler_service.compiler.schedule.rules.contraction.division import (
     reading_cycles,
 )
 from compiler_service.compiler.schedule.rules.contraction.packing import (
+    BYTES_AHEAD,
     L2_BYTES_PER_CYCLE,
     near_distance,
     packing,
@@ -81,11 +83,12 @@ class StrassenBlocking:
 
 
 def strassen_schedule(kernel: KernelView, target: Target, blocking: StrassenBlocking | None = None) -> Schedule | None:
-    """The schedule with ``blocking``, by default what the model chooses; None where the algorithm does not apply or pay."""
+    """The schedule with ``blocking``, by default what the model chooses, or the knobs; None where the algorithm does not apply
+    or pay."""
     stage = only_reduction(kernel.state)
     if stage is None or (product := product_of(stage)) is None or not _applies(kernel, product, target):
         return None
-    blocking = blocking or _choose(product, target)
+    blocking = blocking or _choose(product, target, kernel.knobs.within("strassen"), anyway=kernel.is_open)
     return None if blocking is None else _Plan(kernel, product, stage.name, target, blocking).steps()
 
 
@@ -113,13 +116,17 @@ def _rows_together(extent: Dim) -> int:
 # -- the model
 
 
-def _choose(product: Product, target: Target) -> StrassenBlocking | None:
-    """The cheapest blocking, if it is clearly cheaper than the plain product."""
+def _choose(product: Product, target: Target, knobs: Knobs, *, anyway: bool) -> StrassenBlocking | None:
+    """The cheapest blocking, or another where ``knobs`` say so; None where none is clearly cheaper than the plain product, unless it is
+    asked for ``anyway``."""
     model = _Model(product, target)
     if model.pairs < _FEWEST_PAIRS_OF_ROWS or model.weights > _MOST_WEIGHT_BYTES:
         return None
-    cost, best = min(((model.cost(b), b) for b in model.candidates()), key=lambda pair: pair[0])
-    return best if cost < _MOST_PART_OF_PLAIN_TIME * model.plain() else None
+    found = [(model.cost(b), b) for b in model.candidates()]
+    if min(cost for cost, _ in found) >= _MOST_PART_OF_PLAIN_TIME * model.plain() and not anyway:
+        return None
+    best = knobs.narrowed(found, pairs=lambda b: b.pairs, share=lambda b: b.share, tile=lambda b: (b.height, b.vectors))
+    return replace(best, columns=knobs.choice("columns", model.chunks(best), best.columns))
 
 
 class _Model:
@@ -151,8 +158,16 @@ class _Model:
         most = self._target.l2 // 4 // (PRODUCTS * pairs * _BYTES_OF_ELEMENT)
         if share <= most:
             return share
-        sizes = (s for s in range(tile, share, tile) if share % s == 0 and self._width < s <= max(tile, most))
+        sizes = (s for s in self._pieces(share, tile) if s <= max(tile, most))
         return max(sizes, default=share)
+
+    def _pieces(self, share: int, tile: int) -> Iterator[int]:
+        """Whole tiles, less than a share, that divide it."""
+        return (s for s in range(tile, share, tile) if share % s == 0 and s > self._width)
+
+    def chunks(self, b: StrassenBlocking) -> list[int]:
+        """Columns of a chunk that may be asked for."""
+        return [*self._pieces(b.share, b.vectors * self._width), b.share]
 
     def cost(self, b: StrassenBlocking) -> float:
         parts = self._half // b.share
@@ -210,6 +225,7 @@ class _Plan:
         self, kernel: KernelView, product: Product, name: str, target: Target, blocking: StrassenBlocking
     ) -> None:
         self._name, self._target, self._blocking = name, target, blocking
+        self._knobs = kernel.knobs.within("strassen")
         self._weight = product.weight.tensor.name
         before = (Strassen(name, self._weight, product.weight_columns, lanes(target, DType.FLOAT32)),)
         keep = frozenset(f"{name}.{s}" for s in ("sums", "accumulated", "product"))
@@ -294,7 +310,7 @@ class _Plan:
         inner = open_end // tile if digits else 0
         order = (*digits, (0, 1, 0), (1, tile, inner), (2, 1, 0), (1, 1, tile))
         size = PRODUCTS * self._half * self._steps * _BYTES_OF_ELEMENT
-        distance = prefetch_distance(size, self._target)
+        distance = self._knobs.choice("bytes ahead", BYTES_AHEAD, prefetch_distance(size, self._target))
         ahead = PrefetchTile(stage, "k", self._weight, (("t", b.pairs, b.height),)) if b.pairs > b.height else None
         near = near_distance(tile * self._steps * _BYTES_OF_ELEMENT, self._target)
         return packing(self._weight, order, distance, ahead if distance else None, near)

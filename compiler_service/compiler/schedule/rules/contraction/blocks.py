@@ -10,6 +10,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
@@ -17,7 +18,12 @@ from compiler_service.compiler.schedule.model.analysis import KernelView, accumu
 from compiler_service.compiler.schedule.model.tasks import TaskLoops, arithmetic_cycles, count, task_loops
 from compiler_service.compiler.schedule.model.tiles import lanes
 from compiler_service.compiler.schedule.rules.contraction.match import columns_index, same_axes
-from compiler_service.compiler.schedule.rules.contraction.packing import packed_order, packing, prefetch_distance
+from compiler_service.compiler.schedule.rules.contraction.packing import (
+    BYTES_AHEAD,
+    packed_order,
+    packing,
+    prefetch_distance,
+)
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, loads
 from shared_ir.expr.dim import as_dim
 from shared_ir.machine.target import Target
@@ -69,7 +75,7 @@ def block_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     steps += inlined(kernel.after(steps))
     state = kernel.after(steps)
     found = _match(state, kernel)
-    return None if found is None else (*steps, *_Plan(state.output, found, target).steps())
+    return None if found is None else (*steps, *_Plan(state.output, found, target, kernel.knobs).steps())
 
 
 def _match(state: ScheduleState, kernel: KernelView) -> _Blocks | None:
@@ -105,13 +111,22 @@ def _adds_blocks(total: KernelStage, part: KernelStage) -> bool:
 class _Plan:
     """Loops of the output, outermost first: tasks, column tile, row tile, and the register tile."""
 
-    def __init__(self, output: KernelStage, found: _Blocks, target: Target) -> None:
+    def __init__(self, output: KernelStage, found: _Blocks, target: Target, knobs: Knobs) -> None:
         self._output, self._found, self._target = output, found, target
+        self._knobs = knobs.within("blocks")
         self._width = lanes(target, found.part.tensor.dtype)
         *outer, self._columns = output.compute.axes
         self._outer, self._rows = outer[:-1], outer[-1] if outer else None
-        self._vectors, self._height = self._register_tile()
+        self._vectors, self._height = self._knobs.choice("tile", self._tiles(), self._register_tile())
         self._tile = self._vectors * self._width
+
+    def _tiles(self) -> list[tuple[int, int]]:
+        """(vectors, rows) of register tiles that may be asked for."""
+        rows, wide = 1 if self._rows is None else self._rows.extent, -(-count(self._columns.extent) // self._width)
+        most = min(rows, _MOST_SUMS_ALONG_ONE_SIDE) if isinstance(rows, int) else _MOST_SUMS_ALONG_ONE_SIDE
+        room = self._target.vector_registers - _WORKING_REGISTERS
+        pairs = ((v, h) for v in range(1, min(wide, _MOST_SUMS_ALONG_ONE_SIDE) + 1) for h in range(1, most + 1))
+        return [(vectors, height) for vectors, height in pairs if (vectors + 1) * height + vectors <= room]
 
     def _register_tile(self) -> tuple[int, int]:
         """(vectors, rows) whose sums stay in registers while those of a block are added up, beside words and elements of rows."""
@@ -146,7 +161,7 @@ class _Plan:
         products = math.prod(count(a.extent) for a in inside) * self._tile
         cycles = arithmetic_cycles(found.part.body, self._width) * products
         tiles = Axis(self._columns.name, as_dim((self._columns.extent + self._tile - 1) // self._tile))
-        tasks = task_loops(self._output.name, [*self._outer, tiles], cycles, self._target)
+        tasks = task_loops(self._output.name, [*self._outer, tiles], cycles, self._target, self._knobs)
         return tasks.of_elements(self._columns.name, self._tile)
 
     def _sums(self, loop: str) -> Schedule:
@@ -186,5 +201,6 @@ class _Plan:
             order = packed_order(load, stage.compute.axes[-1].name, self._tile)
             size = math.prod(d for d in load.tensor.shape if isinstance(d, int)) * load.dtype.itemsize
             if order is not None:
-                steps += packing(name, order, prefetch_distance(size, self._target))
+                distance = prefetch_distance(size, self._target)
+                steps += packing(name, order, self._knobs.choice(f"bytes ahead of {name}", BYTES_AHEAD, distance))
         return tuple(steps)

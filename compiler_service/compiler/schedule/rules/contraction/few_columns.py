@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
@@ -39,7 +40,8 @@ def few_columns_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     steps += inlined(kernel.after(steps))
     state = kernel.after(steps)
     found = _match(state, kernel, target)
-    return None if found is None else (*steps, *_steps(state, found, target))
+    knobs = kernel.knobs.within("few columns")
+    return None if found is None else (*steps, *_steps(state, found, target, knobs))
 
 
 @dataclass(frozen=True)
@@ -91,18 +93,18 @@ def _match(state: ScheduleState, kernel: KernelView, target: Target) -> _Product
     return _Product(match, rows, few, extent, columns, depth, side)
 
 
-def _steps(state: ScheduleState, found: _Product, target: Target) -> Schedule:
+def _steps(state: ScheduleState, found: _Product, target: Target, knobs: Knobs) -> Schedule:
     output, stage, tensor = state.output, found.match.stage, found.match.data.tensor
     axes, width = output.compute.axes, lanes(target, stage.tensor.dtype)
     row, few = axes[found.rows], tuple(axes[i].name for i in found.few)
-    vectors = _vectors(width, found, target)
+    vectors = _vectors(width, found, target, knobs)
     size = vectors * width
     cycles = _cycles(state, found, size, width)
     wide = (f"{row.name}.{width}",) if vectors > 1 else ()
     tile = f"{row.name}.{size}"
     outer = [a for i, a in enumerate(axes) if i != found.rows and i not in found.few]
     tiles = Axis(row.name, -(-found.extent // size))
-    tasks = task_loops(output.name, [*outer, tiles], cycles, target).of_elements(row.name, size)
+    tasks = task_loops(output.name, [*outer, tiles], cycles, target, knobs).of_elements(row.name, size)
     loops = (*tasks.parallel, *tasks.serial)
     steps: list[Step] = [*tasks.steps, Split(output.name, row.name, size)]
     steps += [Split(output.name, row.name, width), Unroll(output.name, *wide)] if wide else []
@@ -115,11 +117,12 @@ def _steps(state: ScheduleState, found: _Product, target: Target) -> Schedule:
     return (*steps, *_accumulated(stage, found, output.name, tile, vectors, width))
 
 
-def _vectors(width: int, found: _Product, target: Target) -> int:
+def _vectors(width: int, found: _Product, target: Target, knobs: Knobs) -> int:
     """Vectors of rows in a tile: enough sums side by side that none waits for its last addition."""
     wanted = -(-2 * FMA_LATENCY_CYCLES // found.columns)
     room = int(_L1_SHARE_OF_TILE * target.l1) // (found.depth * width * found.match.stage.tensor.dtype.itemsize)
-    return max(1, min(wanted, found.extent // width, room))
+    most = max(1, min(target.vector_registers // found.columns, found.extent // width, room))
+    return knobs.range("vectors", 1, most, max(1, min(wanted, found.extent // width, room)))
 
 
 def _cycles(state: ScheduleState, found: _Product, size: int, width: int) -> float:
