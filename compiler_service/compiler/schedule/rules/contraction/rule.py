@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage, ScheduleState
 from compiler_service.compiler.schedule.language.steps import (
@@ -25,7 +24,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, reductions
+from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined, reductions
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES, SQUARE_SIDES, lanes, vector_loops
 from compiler_service.compiler.schedule.rules.contraction.match import (
     Contraction,
@@ -44,22 +43,19 @@ from compiler_service.compiler.schedule.rules.contraction.packing import (
     packing,
     prefetch_distance,
 )
+from compiler_service.compiler.schedule.rules.contraction.padding import skipped_padding
 from compiler_service.compiler.schedule.rules.contraction.sizes import (
     ContractionOperands,
     TileSizes,
     WeightLayout,
 )
-from compiler_service.compiler.tensor_expr.tensor import Axis, Placeholder, axis_var
-from shared_ir.expr import Expr, substitute
-from shared_ir.expr.dim import as_dim
-from shared_ir.expr.simplify import Simplifier
+from compiler_service.compiler.tensor_expr.tensor import Placeholder, axis_var
 from shared_ir.machine.target import Target
 
 _MOST_UNROLLED_STEPS = 4
 """Largest extent of a reduction axis that is unrolled."""
-_LEAST_PADDED_SHARE = 0.05
-"""Smallest share of an axis that must be padding for the loops over the window to ask whether a tile stands in padding alone: for
-less, asking in each turn of a loop costs more than it saves."""
+_STEPS_TOGETHER = (1, 2, 4)
+"""Steps along a longer reduction axis that may be asked to be unrolled."""
 _MOST_SCALAR_COLUMNS = 8
 """Largest number of columns of a group that are accumulated side by side, one scalar each, where no vector fits them."""
 
@@ -151,7 +147,8 @@ class _Plan:
         steps += self._tile_kinds(self._output)
         steps.append(ComputeAt(self._match.stage.name, self._output.name, innermost))
         steps += self._accumulate()
-        skipped = self._skip_padding()
+        skipped = [] if self._local is None else skipped_padding(self._match, self._local, self._blocking.height)
+        skipped = skipped if skipped and self._knobs.flag("skip padding", default=True) else []
         steps += skipped
         steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1) :], skipped)
         steps += self._place_weight(tasks, blocks)
@@ -162,7 +159,10 @@ class _Plan:
         b, out = self._blocking, self._output.name
         names = [a.name for a in self._layout.outer]
         steps: list[Step] = []
-        chunks = ((self._columns, b.column_chunk), (self._window, b.window_chunk), (self._rows, b.row_chunk))
+        chunks = [(self._columns, b.column_chunk), (self._window, b.window_chunk), (self._rows, b.row_chunk)]
+        others = any(axis is not None and size for axis, size in chunks[1:])
+        if b.column_chunk and others and not self._knobs.flag("columns outside", default=True):
+            chunks = [*chunks[1:], chunks[0]]
         for axis, size in chunks:  # columns outside: a core has weights of its own
             if axis is not None and size > 1:
                 steps.append(Split(out, axis.name, size))
@@ -232,48 +232,15 @@ class _Plan:
             steps.append(Split(stage.name, self._match.columns, self._width))
         tile = self._tile_loops(stage)
         outer = [a.name for a in stage.compute.axes if a.name not in tile]
-        reduced = [a.name for a in stage.reduction.axes]
-        steps.append(Reorder(stage.name, (*outer, *reduced, *tile)))
+        *reduced, last = stage.reduction.axes
+        few = isinstance(last.extent, int) and 1 < last.extent <= _MOST_UNROLLED_STEPS
+        together = 1 if few else self._knobs.choice("steps together", _STEPS_TOGETHER, 1)
+        along = (f"{last.name}.{together}", last.name) if together > 1 else (last.name,)
+        steps += [Split(stage.name, last.name, together)] if together > 1 else []
+        steps.append(Reorder(stage.name, (*outer, *(a.name for a in reduced), *along, *tile)))
         steps += self._tile_kinds(stage)
-        last = stage.reduction.axes[-1]
-        if isinstance(last.extent, int) and 1 < last.extent <= _MOST_UNROLLED_STEPS:
-            steps.append(Unroll(stage.name, last.name))
+        steps += [Unroll(stage.name, last.name)] if few or together > 1 else []
         return steps
-
-    def _skip_padding(self) -> list[SkipPadding]:
-        """Turns of the loops over a window that would read padding alone are left out, where it is a part of the image worth a
-        question: with a dilation as large as half of the image two thirds of all products."""
-        padded, match = self._local, self._match
-        if padded is None or match.data.tensor is not padded.tensor or match.stage.reduction is None:
-            return []
-        if not match.stage.adds_products_of(padded.tensor):
-            return []
-        found = [
-            SkipPadding(match.stage.name, tap.name, padded.name, axis.name)
-            for axis, index in zip(padded.compute.axes, match.data.indices, strict=True)
-            for tap in match.stage.reduction.axes[:-1]
-            if depends(index, tap.name) and self._meets_padding(padded, axis, index)
-        ]
-        return found if found and self._knobs.flag("skip padding", default=True) else []
-
-    def _meets_padding(self, padded: KernelStage, axis: Axis, index: Expr) -> bool:
-        """Whether padding before or after the data along ``axis`` is as long as what a register tile reads of it."""
-        part = padded_part(padded, axis.name, Simplifier({}))
-        if part is None or not isinstance(axis.extent, int):
-            return False
-        low, high = (as_dim(end) for end in part)
-        if not (isinstance(low, int) and isinstance(high, int)):
-            return False
-        padding = axis.extent - (high - low)
-        return max(low, axis.extent - high) > self._reach(index) and padding >= _LEAST_PADDED_SHARE * axis.extent
-
-    def _reach(self, index: Expr) -> float:
-        """From the first to the last row of a register tile along what ``index`` counts."""
-        if self._match.rows is None:
-            return 0
-        row = axis_var(self._match.rows)
-        distance = as_dim(substitute(index, {row: row + (self._blocking.height - 1)}) - index)
-        return abs(distance) if isinstance(distance, int) else math.inf
 
     # -- operands
 
