@@ -10,13 +10,22 @@ import pytest
 from onnx import helper
 
 import ingot
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import inference, optimize
 from compiler_service.compiler.program import kernels
-from compiler_service.compiler.program.kernels import ScheduleFaultWarning
+from compiler_service.compiler.program.definitions import define_kernels
+from compiler_service.compiler.program.kernels import ScheduledKernel, ScheduleFaultWarning, distinct_kernels
+from compiler_service.compiler.program.variants import import_variants
+from compiler_service.compiler.progress import Log, silent
 from compiler_service.compiler.schedule.default import ChosenSchedule
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.steps import Split
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import parse_target
 
 FLOAT = onnx.TensorProto.FLOAT
+TARGET = parse_target("x86-64-v3")
 
 
 def model() -> onnx.ModelProto:
@@ -67,3 +76,31 @@ def test_a_kernel_that_no_loops_compute_is_refused(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(kernels, "lower", refuses)
     with pytest.raises(IngotError, match="no loops"):
         ingot.compile(model())
+
+
+def scheduled_kernel() -> ScheduledKernel:
+    source, options = ModelSource(model().SerializeToString()), CompileOptions()
+    (variant,) = import_variants(source, options.import_options, inference(), fast=False)
+    defined = define_kernels(optimize(variant, TARGET, options, Log.from_environment(silent)))
+    (kernel,) = distinct_kernels([(defined.definitions, defined.constants)])[0]
+    assert isinstance(kernel, ScheduledKernel)
+    return kernel
+
+
+def test_a_kernel_opens_the_space_of_its_schedules() -> None:
+    kernel, knobs = scheduled_kernel(), Knobs()
+    assert kernel.open_schedule(TARGET, knobs) == kernel.chosen_schedule(TARGET)
+    assert knobs.asked["rule"].options == ("contraction", "row")
+    other = kernel.open_schedule(TARGET, Knobs({"rule": "row"}))
+    assert other.rule == "row"
+    assert other.schedule != kernel.chosen_schedule(TARGET).schedule
+
+
+def test_what_an_open_kernel_cannot_be_is_said_of_its_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuses(*_: object, **__: object) -> None:
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "does not fit together")
+
+    monkeypatch.setattr(kernels, "open_schedule", refuses)
+    with pytest.raises(IngotError, match="does not fit together") as caught:
+        scheduled_kernel().open_schedule(TARGET, Knobs())
+    assert caught.value.node == "product, y"
