@@ -90,7 +90,7 @@ def scheduled_kernel() -> ScheduledKernel:
 def test_a_kernel_opens_the_space_of_its_schedules() -> None:
     kernel, knobs = scheduled_kernel(), Knobs()
     assert kernel.open_schedule(TARGET, knobs) == kernel.chosen_schedule(TARGET)
-    assert knobs.asked["rule"].options == ("contraction", "row")
+    assert {"contraction", "row"} <= set(knobs.asked["rule"].options)
     other = kernel.open_schedule(TARGET, Knobs({"rule": "row"}))
     assert other.rule == "row"
     assert other.schedule != kernel.chosen_schedule(TARGET).schedule
