@@ -151,8 +151,8 @@ class _Plan:
             for pixels in range(1, min(most // wide, _MOST_PIXELS_OF_TILE, count(self._row.extent)) + 1):
                 if pixels * wide * self._taps <= MOST_UNROLLED_FMAS or pixels == 1:
                     best = min(best, (self._cost(pixels, wide), pixels * wide, _Tile(pixels, wide)), key=_ranked)
-        own = (best[2].pixels, best[2].vectors)
-        return _Tile(*self._knobs.choice("tile", self._tiles(vectors), own))
+        chosen = (best[2].pixels, best[2].vectors)
+        return _Tile(*self._knobs.choice("tile", self._tiles(vectors), chosen))
 
     def _tiles(self, most: int) -> list[tuple[int, int]]:
         """(pixels, vectors) of tiles that may be asked for: of sums in registers, and not too much code."""

@@ -78,6 +78,6 @@ def _asked(
         blocks = [replace(best, down=d, across=a, vectors=v) for d, a, v in model.blocks(best)]
         best = min(blocks, key=cost, default=best)
     best = model.with_fewest_reads(best)
-    blocks = model.blocks(best, slack=math.inf)
-    down, across, vectors = knobs.choice("registers", sorted(blocks), (best.down, best.across, best.vectors))
+    asked = sorted(model.blocks(best, slack=math.inf))
+    down, across, vectors = knobs.choice("registers", asked, (best.down, best.across, best.vectors))
     return replace(best, down=down, across=across, vectors=vectors)
