@@ -29,8 +29,8 @@ LEVELS = 6
 
 _OF_WORK: Mapping[str, str] = {
     **{f"{kind} elements": f"results of the kind {kind!r}, in all lanes of all tasks" for kind in OperationKind},
-    "instructions": "operations of all kinds, a vector counted once",
-    "elements": "operations of all kinds, each lane counted",
+    "instructions": "operations of all kinds but those of indices, a vector counted once",
+    "elements": "the same, each lane counted",
     "lanes": "elements for each instruction",
     "instructions of a task": "the same divided by the tasks",
     "tasks": "pieces of the work that threads share",
@@ -136,27 +136,27 @@ def _work(tree: LoopTree) -> Iterator[tuple[str, float]]:
     yield "lanes", elements / max(1.0, instructions)
     yield "tasks", tree.root.extent
     yield "instructions of a task", instructions / max(1, tree.root.extent)
-    yield "turns", sum(node.trips for node in nodes if node.kind is ForKind.SERIAL)
-    yield "code", sum(node.copies * _in_one_turn(node) for node in nodes)
+    yield "turns", sum(node.trips for node in nodes)
+    yield "code", sum(_instructions(node) / max(1.0, node.trips) for node in nodes)
     yield "statements", tree.statements
     yield "branches", tree.branches
     yield "branches taken", sum(node.branches for node in nodes)
     yield "prefetches", sum(node.prefetches for node in nodes)
     for name, kind in (("serial", ForKind.SERIAL), ("unrolled", ForKind.UNROLLED), ("vector", ForKind.VECTORIZED)):
-        yield f"{name} loops", sum(node.kind is kind for node in nodes)
-    yield "depth", max(len(node.scope.loops) for node in nodes)
+        yield f"{name} loops", tree.loops.get(kind, 0)
+    yield "depth", tree.depth
+
+
+_NOT_ADDED = (OperationKind.FUSED, OperationKind.INDEX)
+"""Counted already, or done by the addresses of accesses."""
 
 
 def _instructions(node: LoopNode) -> float:
-    return sum(count for kind, count in node.operations.items() if kind is not OperationKind.FUSED)
+    return sum(count for kind, count in node.operations.items() if kind not in _NOT_ADDED)
 
 
 def _elements(node: LoopNode) -> float:
-    return sum(count for kind, count in node.elements.items() if kind is not OperationKind.FUSED)
-
-
-def _in_one_turn(node: LoopNode) -> float:
-    return _instructions(node) / node.trips if node.trips else 0.0
+    return sum(count for kind, count in node.elements.items() if kind not in _NOT_ADDED)
 
 
 def _accesses(tree: LoopTree) -> dict[str, float]:
@@ -205,13 +205,8 @@ def _inside(node: LoopNode) -> _Inside:
 
 
 def _hot(root: LoopNode) -> LoopNode:
-    """The serial loop without another one in it in which the most is done; the first of equals."""
-    innermost = [
-        node
-        for node in root.walk()
-        if node.kind is ForKind.SERIAL and not any(n.kind is ForKind.SERIAL for n in node.walk() if n is not node)
-    ]
-    return max(innermost, key=lambda node: _inside(node).all)
+    """The loop without another one in it in which the most is done; the first of equals."""
+    return max((node for node in root.walk() if not node.inner), key=lambda node: _inside(node).all)
 
 
 def _of_hot(tree: LoopTree, hot: LoopNode) -> dict[str, float]:
@@ -227,7 +222,7 @@ def _of_hot(tree: LoopTree, hot: LoopNode) -> dict[str, float]:
         "stores": sum(a.instances for a in memory if a.is_store) / turns,
         "stack": stack / turns,
         "work of an access": own.operations / max(1.0, accesses - stack),
-        "copies": max(node.copies for node in hot.walk()),
+        "copies": hot.copies,
         "lanes": own.elements / max(1.0, own.operations),
         "bytes": hot.working_set,
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -27,7 +27,6 @@ from compiler_service.compiler.loop_ir.ir import (
     Store,
     VectorReduce,
     expressions_of,
-    lanes_of,
     substatements,
 )
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
@@ -143,6 +142,13 @@ class MemoryAccess:
         return moved / turns
 
     @cached_property
+    def _axes(self) -> tuple[tuple[Expr, frozenset[int], int, float], ...]:
+        """(index, depths of the loops that it depends on, its lanes, extent) of each axis, the last one first."""
+        scope, indices = self.scope, reversed(self.indices)
+        found = zip(indices, reversed(self.shape), strict=True)
+        return tuple((index, scope.levels(index), scope.lanes(index), max(1.0, extent)) for index, extent in found)
+
+    @cached_property
     def lane_stride(self) -> float:
         """Elements from one lane to the next; 0 where all lanes are one element, or there is but one."""
         vectors = [loop.depth for loop in self.scope.loops if loop.kind is ForKind.VECTORIZED]
@@ -155,10 +161,12 @@ class MemoryAccess:
         """(distinct bytes, bytes of the cache lines that they lie in) of the loops from ``depth`` on, those around them standing still."""
         scope, end = self.scope, len(self.scope.loops)
         item, elements, lines, is_last = self.buffer.dtype.itemsize, 1.0, 1.0, True
-        for index, extent in zip(reversed(self.indices), reversed(self.shape), strict=True):
-            span = min(scope.width(index, depth, end) + 1, max(1.0, extent))
-            turns = scope.turns(level for level in scope.levels(index) if level >= depth)
-            count = min(span, max(turns, float(lanes_of(index))))
+        for index, levels, lanes, extent in self._axes:
+            span = min(scope.width(index, depth, end) + 1, extent)
+            turns = lanes
+            for level in levels:
+                turns *= scope.loops[level].extent if level >= depth else 1
+            count = min(span, turns)
             elements *= count
             lines *= min(count, max(1.0, span * item / CACHE_LINE_BYTES)) if is_last else count
             is_last = False
@@ -167,33 +175,34 @@ class MemoryAccess:
 
 @dataclass(eq=False)
 class LoopNode:
-    """A loop, and what stands in it but in none of the loops inside.
+    """A loop whose turns are run one after the other, and what stands in it but in none of these inside: loops that are unrolled or vectors
+    are copies and lanes of what they hold.
 
     Attributes:
+        scope: of its body.
         trips: how often its body runs in all tasks together.
-        copies: how often its body stands in the code, because of loops that are unrolled.
         operations, elements: instructions in it by their kind, and results of theirs, lanes counted; both of all trips.
         branches: how often it comes by a condition.
         prefetches: how often it asks for a cache line.
+        copies: the most that anything in it is copied.
     """
 
     scope: LoopScope
-    trips: float
-    copies: float
     inner: list[LoopNode] = field(default_factory=list)
     accesses: list[MemoryAccess] = field(default_factory=list)
     operations: Counter[OperationKind] = field(default_factory=Counter)
     elements: Counter[OperationKind] = field(default_factory=Counter)
     branches: float = 0.0
     prefetches: float = 0.0
-
-    @property
-    def kind(self) -> ForKind:
-        return self.scope.loops[-1].kind
+    copies: float = 1.0
 
     @property
     def extent(self) -> int:
         return self.scope.loops[-1].extent
+
+    @cached_property
+    def trips(self) -> float:
+        return self.scope.runs
 
     def walk(self) -> Iterator[LoopNode]:
         """It and all loops in it, outer ones first."""
@@ -211,12 +220,7 @@ class LoopNode:
     @cached_property
     def footprints(self) -> Mapping[Buffer, tuple[float, float]]:
         """For each buffer, :meth:`MemoryAccess.footprint` of one run of the loop, the largest of any access to it."""
-        depth = len(self.scope.loops) - 1
-        found: dict[Buffer, tuple[float, float]] = {}
-        for access in self.all_accesses():
-            own, known = access.footprint(depth), found.get(access.buffer, (0.0, 0.0))
-            found[access.buffer] = max(own[0], known[0]), max(own[1], known[1])
-        return found
+        return _largest(self.all_accesses(), self.scope.loops[-1].depth)
 
     @cached_property
     def working_set(self) -> float:
@@ -224,19 +228,26 @@ class LoopNode:
         return sum(lines for _, lines in self.footprints.values())
 
     def traffic(self, sizes: tuple[int, ...]) -> tuple[float, ...]:
-        """Bytes that one run of the loop brings into caches of these sizes, each empty at first: the lines of whatever loops fit are
-        brought once for each time that they are begun."""
+        """Bytes that one run of the loop brings into caches of these sizes, the smallest first, each empty at the beginning: the lines of
+        whatever loops fit are brought once for each time that they are begun."""
         if self.working_set <= sizes[0]:
             return (self.working_set,) * len(sizes)
-        found = [0.0] * len(sizes)
+        own = sum(lines for _, lines in _largest(self.accesses, len(self.scope.loops)).values())
+        turn = [own] * len(sizes)
         for inner in self.inner:
-            found = [a + b for a, b in zip(found, inner.traffic(sizes), strict=True)]
-        single = sum(access.footprint(len(self.scope.loops))[1] for access in self.accesses)
-        inside = ((bytes + single) * self.extent for bytes in found)
+            turn = [a + b for a, b in zip(turn, inner.traffic(sizes), strict=True)]
         return tuple(
-            self.working_set if self.working_set <= size else max(self.working_set, bytes)
-            for size, bytes in zip(sizes, inside, strict=True)
+            self.working_set if self.working_set <= size else max(self.working_set, bytes * self.extent)
+            for size, bytes in zip(sizes, turn, strict=True)
         )
+
+
+def _largest(accesses: Iterable[MemoryAccess], depth: int) -> dict[Buffer, tuple[float, float]]:
+    found: dict[Buffer, tuple[float, float]] = {}
+    for access in accesses:
+        own, known = access.footprint(depth), found.get(access.buffer, (0.0, 0.0))
+        found[access.buffer] = max(own[0], known[0]), max(own[1], known[1])
+    return found
 
 
 @dataclass(frozen=True)
@@ -246,11 +257,14 @@ class LoopTree:
     Attributes:
         root: the loop over its tasks.
         allocated: bytes of each buffer that it makes, by scope.
-        statements: in its text.
+        loops: in its text, by their kind, the one over tasks included.
+        depth: loops around its innermost statement.
     """
 
     root: LoopNode
     allocated: Mapping[BufferScope, tuple[float, ...]]
+    loops: Mapping[ForKind, int]
+    depth: int
     branches: int
     statements: int
 
@@ -258,12 +272,10 @@ class LoopTree:
 def loop_tree(function: Function, sizes: Mapping[str, int]) -> LoopTree:
     """The loops of ``function`` where its symbols have these ``sizes``; those that are not named have :data:`EXTENT_OF_SYMBOL`."""
     symbols = {symbol: sizes.get(symbol.name, EXTENT_OF_SYMBOL) for symbol in function.symbols}
-    whole = LoopScope((), symbols)
-    tasks = whole.extent(lift(function.tasks))
+    tasks = LoopScope((), symbols).extent(lift(function.tasks))
     scope = LoopScope.of_tasks(function.task, tasks, symbols)
-    root = LoopNode(scope, float(tasks), 1.0)
+    root, loops, depth, branches, statements = LoopNode(scope), Counter({ForKind.SERIAL: 1}), 1, 0, 0
     allocated: dict[BufferScope, list[float]] = {BufferScope.STACK: [], BufferScope.SCRATCH: []}
-    branches = statements = 0
     pending: list[tuple[Statement, LoopScope, LoopNode]] = [(function.body, scope, root)]
     while pending:
         statement, scope, node = pending.pop()
@@ -271,32 +283,28 @@ def loop_tree(function: Function, sizes: Mapping[str, int]) -> LoopTree:
         match statement:
             case For():
                 _count(node, expressions_of(statement), scope, positions=True)
+                loops[statement.kind] += 1
                 scope = scope.inside(statement)
-                node = _added(node, scope)
-            case Let():
-                _count(node, (statement.value,), scope, positions=not statement.value.dtype.is_float)
-                scope = scope.with_value(statement)
+                depth = max(depth, len(scope.loops))
+                if statement.kind is ForKind.SERIAL:
+                    node.inner.append(inner := LoopNode(scope))
+                    node = inner
+            case Let(var=var, value=value):
+                _count(node, (value,), scope, positions=not value.dtype.is_float)
+                scope = scope.with_value(var, value)
             case Allocate(buffer=buffer):
                 elements = math.prod(scope.extent(extent) for extent in buffer.shape)
                 allocated[buffer.scope].append(float(elements * buffer.dtype.itemsize))
             case If(cond=cond):
                 _count(node, (cond,), scope, positions=True)
                 branches += 1
-                node.branches += node.trips
+                node.branches += scope.runs * scope.copies
             case Prefetch():
-                node.prefetches += node.trips
+                node.prefetches += scope.runs * scope.copies
             case Store():
                 _store(node, statement, scope)
         pending.extend((part, scope, node) for part in reversed(substatements(statement)))
-    return LoopTree(root, {k: tuple(v) for k, v in allocated.items()}, branches, statements)
-
-
-def _added(node: LoopNode, scope: LoopScope) -> LoopNode:
-    extent = scope.loops[-1].extent
-    copies = node.copies * max(1, extent) if scope.loops[-1].kind is ForKind.UNROLLED else node.copies
-    inner = LoopNode(scope, node.trips * extent, copies)
-    node.inner.append(inner)
-    return inner
+    return LoopTree(root, {k: tuple(v) for k, v in allocated.items()}, loops, depth, branches, statements)
 
 
 def _store(node: LoopNode, store: Store, scope: LoopScope) -> None:
@@ -304,41 +312,29 @@ def _store(node: LoopNode, store: Store, scope: LoopScope) -> None:
     _count(node, (store.value, *(() if store.mask is None else (store.mask,))), scope, positions=False)
     _count(node, store.indices, scope, positions=True)
     levels = frozenset().union(*map(scope.levels, own))
-    instances, lanes = _instances(scope, levels)
-    lanes *= max(map(lanes_of, own))
+    instances, lanes = scope.instances(levels)
+    lanes *= max(map(scope.lanes, own))
     access = MemoryAccess(store.buffer, store.indices, True, store.mask is not None, scope, instances, lanes)
     node.accesses.append(access)
-
-
-def _instances(scope: LoopScope, levels: frozenset[int]) -> tuple[float, float]:
-    """(how often what depends on the loops at ``levels`` is done in all tasks, in how many lanes at once): what is the same in all copies
-    of a loop that is unrolled is done once for all of them."""
-    instances, lanes = 1.0, 1.0
-    for loop in scope.loops:
-        if loop.kind is ForKind.VECTORIZED:
-            lanes *= loop.extent if loop.depth in levels else 1
-        elif loop.kind is ForKind.SERIAL or loop.depth in levels:
-            instances *= loop.extent
-    return instances, lanes
+    node.copies = max(node.copies, scope.copies)
 
 
 def _count(node: LoopNode, roots: tuple[Expr, ...], scope: LoopScope, *, positions: bool) -> None:
     """Add the operations and loads of expressions to ``node``; of ``positions`` all operations say where to read or how often."""
     pending, seen = [(root, positions) for root in roots], set[Expr]()
-    vectors = any(lanes_of(root) > 1 for root in roots)
     while pending:
         expr, says_where = pending.pop()
         if expr in seen or isinstance(expr, Const | Var):
             continue
         seen.add(expr)
-        instances, lanes = _instances(scope, scope.levels(expr))
+        instances, lanes = scope.instances(scope.levels(expr))
         if isinstance(expr, BufferLoad):
-            lanes *= max([1, *map(lanes_of, expr.indices)])
+            lanes *= max([1, *map(scope.lanes, expr.indices)])
             masked = expr.mask is not None
             node.accesses.append(MemoryAccess(expr.buffer, expr.indices, False, masked, scope, instances, lanes))
         kind = OperationKind.INDEX if says_where else kind_of(expr)
         if kind is not None and not isinstance(expr, BufferLoad | Ramp | Broadcast):
-            lanes *= lanes_of(expr) if vectors else 1
+            lanes *= scope.lanes(expr)
             node.operations[kind] += instances
             node.elements[kind] += instances * lanes
             if kind is OperationKind.ADD and any(

@@ -11,7 +11,17 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Self
 
-from compiler_service.compiler.loop_ir.ir import Broadcast, BufferLoad, For, ForKind, Let, Ramp, Shuffle, VectorReduce
+from compiler_service.compiler.loop_ir.ir import (
+    Broadcast,
+    BufferLoad,
+    For,
+    ForKind,
+    Ramp,
+    Shuffle,
+    VectorReduce,
+    VectorVar,
+    lanes_of,
+)
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var, lift
 from shared_ir.expr.operations import INTEGER_MEANING
 
@@ -41,6 +51,8 @@ class LoopScope:
     _numbers: dict[Expr, float | None] = field(default_factory=dict)
     _levels: dict[Expr, frozenset[int]] = field(default_factory=dict)
     _widths: dict[tuple[Expr, int, int], float] = field(default_factory=dict)
+    _lanes: dict[Expr, int] = field(default_factory=dict)
+    _instances: dict[frozenset[int], tuple[float, float]] = field(default_factory=dict)
 
     @classmethod
     def of_tasks(cls, task: Var, tasks: int, symbols: Mapping[Var, int]) -> Self:
@@ -53,9 +65,9 @@ class LoopScope:
         level = LoopLevel(self.extent(loop.extent), loop.kind, len(self.loops))
         return type(self)((*self.loops, level), MappingProxyType({**self.variables, loop.var: level}))
 
-    def with_value(self, let: Let) -> Self:
-        """The place of the body of ``let``."""
-        return type(self)(self.loops, MappingProxyType({**self.variables, let.var: (let.value, self)}))
+    def with_value(self, var: Var, value: Expr) -> Self:
+        """The place where ``var`` is ``value``."""
+        return type(self)(self.loops, MappingProxyType({**self.variables, var: (value, self)}))
 
     def extent(self, expr: Expr | int) -> int:
         """The number of turns that ``expr`` says, at least 0."""
@@ -112,6 +124,39 @@ class LoopScope:
                 return scope.levels(value)
         return frozenset()
 
+    @property
+    def runs(self) -> float:
+        """How often code that stands here is run, in all tasks."""
+        return math.prod([float(loop.extent) for loop in self.loops if loop.kind is ForKind.SERIAL])
+
+    @property
+    def copies(self) -> float:
+        """How often the text of what stands here is copied, because of loops that are unrolled."""
+        return math.prod([float(loop.extent) for loop in self.loops if loop.kind is ForKind.UNROLLED])
+
+    def instances(self, levels: frozenset[int]) -> tuple[float, float]:
+        """(how often what depends on the loops at ``levels`` is done in all tasks, in how many lanes at once): what is the same in all
+        copies of a loop that is unrolled is done once for all of them."""
+        if levels not in self._instances:
+            instances, lanes = 1.0, 1.0
+            for loop in self.loops:
+                if loop.kind is ForKind.VECTORIZED:
+                    lanes *= loop.extent if loop.depth in levels else 1
+                elif loop.kind is ForKind.SERIAL or loop.depth in levels:
+                    instances *= loop.extent
+            self._instances[levels] = instances, lanes
+        return self._instances[levels]
+
+    def lanes(self, expr: Expr) -> int:
+        """1 for scalars, else the number of lanes: what :func:`compiler_service.compiler.loop_ir.ir.lanes_of` finds, remembered."""
+        if expr not in self._lanes:
+            match expr:
+                case Ramp() | Broadcast() | VectorVar() | Shuffle() | VectorReduce() | Const() | Var():
+                    self._lanes[expr] = lanes_of(expr)
+                case _:
+                    self._lanes[expr] = max([1, *map(self.lanes, expr.children())])
+        return self._lanes[expr]
+
     def turns(self, levels: Iterable[int]) -> float:
         """How often the bodies of loops at these depths run, one inside the other."""
         return math.prod([float(self.loops[level].extent) for level in levels])
@@ -119,12 +164,12 @@ class LoopScope:
     def width(self, expr: Expr, first: int, last: int) -> float:
         """How far apart the smallest and the largest value of ``expr`` are, when the loops from depth ``first`` to below ``last`` run and
         those around them stand still."""
-        if not any(first <= level < last for level in self.levels(expr)):
-            return float((expr.lanes - 1) * _step(expr)) if isinstance(expr, Ramp) else 0.0
         key = expr, first, last
-        if key not in self._widths:
-            self._widths[key] = self._width(expr, first, last)
-        return self._widths[key]
+        found = self._widths.get(key)
+        if found is None:
+            moves = any([first <= level < last for level in self.levels(expr)])
+            found = self._widths[key] = self._width(expr, first, last) if moves else _width_of_lanes(expr)
+        return found
 
     def _width(self, expr: Expr, first: int, last: int) -> float:
         match expr:
@@ -158,6 +203,11 @@ class LoopScope:
             case BinaryOp.FLOOR_MOD if factor and not rhs:
                 return min(lhs, abs(factor) - 1)
         return max(lhs, rhs)
+
+
+def _width_of_lanes(expr: Expr) -> float:
+    """Of what stands still."""
+    return (expr.lanes - 1) * _step(expr) if isinstance(expr, Ramp) else 0.0
 
 
 def _step(ramp: Ramp) -> float:

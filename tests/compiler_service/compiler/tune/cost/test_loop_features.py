@@ -76,7 +76,7 @@ def test_operations_are_counted() -> None:
     assert found["add elements"] == pytest.approx(64 * 64 * 128)
     assert found["fused elements"] == pytest.approx(64 * 64 * 128)
     assert found["select elements"] == pytest.approx(64 * 64)
-    assert found["tasks"] == 32
+    assert found["tasks"] == pytest.approx(32)
     assert found["function elements"] == found["dot elements"] == found["branches"] == 0
 
 
