@@ -144,8 +144,8 @@ def product(size: int) -> Generated:
 
 
 PROGRAMS: tuple[Callable[[], Generated], ...] = (
-    lambda: softmax(4096, 1024),
-    lambda: layer_norm(4096, 768),
+    lambda: softmax(8192, 1024),
+    lambda: layer_norm(8192, 1024),
     lambda: stencil(2048, 2048),
     lambda: batched_product(12, 128, 128, 64),
     lambda: depthwise(56, 56, 128),
