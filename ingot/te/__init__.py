@@ -51,19 +51,23 @@ with needing("compiler", "ingot.te"):
     from ingot.te.operators import register_operator
     from ingot.te.scheduling import Schedule, Stage, default_schedule, schedule
     from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
+    from ingot.te.tuning import Config, Template, Tuned, template, tune
     from shared_ir.expr import Expr
 
 __all__ = (
     "INSTRUCTIONS",
     "CompiledFunction",
     "CompiledModule",
+    "Config",
     "Dim",
     "Expr",
     "Instruction",
     "Loop",
     "Schedule",
     "Stage",
+    "Template",
     "Tensor",
+    "Tuned",
     "absolute",
     "all_of",
     "any_of",
@@ -99,6 +103,8 @@ __all__ = (
     "sqrt",
     "sum",
     "tanh",
+    "template",
     "text",
+    "tune",
     "var",
 )  # fmt: skip

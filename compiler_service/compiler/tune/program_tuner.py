@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tune.measuring.trial import Measurer, Outcome, OutcomeKind, Timing, Trial
@@ -17,6 +19,8 @@ from compiler_service.compiler.tune.search.face import Search
 from compiler_service.compiler.tune.search.point import DEFAULT, Point
 from shared_ir.errors import ErrorCode, IngotError
 
+Told = Callable[[int, float], None]
+"""Hears of each trial: how many there were, and the least seconds so far."""
 MakeProgram = Callable[[Knobs], StagedProgram]
 
 _TRIAL_SECONDS = 0.03
@@ -68,7 +72,7 @@ class ProgramTuner:
     _scores: list[tuple[float, Point]] = field(default_factory=list)
     _history: list[tuple[float, float]] = field(default_factory=list)
 
-    def run(self, seconds: float, told: Callable[[int, float], None] = lambda trials, best: None) -> TunedProgram:
+    def run(self, seconds: float, told: Told = lambda trials, best: None) -> TunedProgram:
         """
         Args:
             seconds: that it may take, the confirmation of the best included.
@@ -89,7 +93,7 @@ class ProgramTuner:
 
     # -- the search
 
-    def _search(self, began: float, end: float, wanted: Sequence[object], told: Callable[[int, float], None]) -> None:
+    def _search(self, began: float, end: float, wanted: Sequence[np.ndarray], told: Told) -> None:
         evolution, descent = Evolution(self.make, self.seed), Descent(self.make)
         for search in (evolution, descent):
             search.tell(*self._told(DEFAULT))
@@ -107,6 +111,9 @@ class ProgramTuner:
                     break
                 self._take(running, (evolution, descent), wanted, began, told, all_of=not points)
             measuring.shutdown(cancel_futures=True)
+        for future, point in running.items():
+            if not future.cancelled():
+                self._hear(point, future.result(), (evolution, descent), wanted, began, told)
 
     def _next(self, search: Search, other: Search, running: dict[Future[Outcome], Point]) -> Sequence[Point]:
         room = _AHEAD - len(running)
@@ -128,9 +135,9 @@ class ProgramTuner:
         self,
         running: dict[Future[Outcome], Point],
         searches: Sequence[Search],
-        wanted: Sequence[object],
+        wanted: Sequence[np.ndarray],
         began: float,
-        told: Callable[[int, float], None],
+        told: Told,
         *,
         all_of: bool,
     ) -> None:
@@ -138,18 +145,27 @@ class ProgramTuner:
         blocks = all_of or len(running) >= _AHEAD
         done, _ = wait(running, timeout=None if blocks and running else 0.0, return_when=FIRST_COMPLETED)
         for future in done:
-            point, outcome = running.pop(future), future.result()
-            reason = outcome.reason or outcome.kind
-            if outcome.timing is not None:
-                reason = self._difference(point, outcome, wanted)
-            if outcome.timing is None or reason:
-                self._fail(point, reason, searches)
-                continue
-            seconds = outcome.timing.seconds
-            self._score(point, seconds, time.monotonic() - began)
-            for search in searches:
-                search.tell(point, seconds)
-            told(len(self._scores), self._scores[0][0])
+            self._hear(running.pop(future), future.result(), searches, wanted, began, told)
+
+    def _hear(
+        self,
+        point: Point,
+        outcome: Outcome,
+        searches: Sequence[Search],
+        wanted: Sequence[np.ndarray],
+        began: float,
+        told: Told,
+    ) -> None:
+        reason = outcome.reason or outcome.kind
+        if outcome.timing is not None:
+            reason = self._difference(point, outcome, wanted)
+        if outcome.timing is None or reason:
+            self._fail(point, reason, searches)
+            return
+        self._score(point, outcome.timing.seconds, time.monotonic() - began)
+        for search in searches:
+            search.tell(point, outcome.timing.seconds)
+        told(len(self._scores), self._scores[0][0])
 
     def _fail(self, point: Point, reason: str, searches: Sequence[Search]) -> None:
         self.reasons.append(f"{point}: {reason}")
@@ -179,14 +195,14 @@ class ProgramTuner:
             )
         return outcome
 
-    def _results(self, point: Point, outcome: Outcome) -> list[object]:
+    def _results(self, point: Point, outcome: Outcome) -> list[np.ndarray]:
         program = self.make(Knobs(point.values))
         found = self.trials.results(program, outcome.results)
         return [found[name] for name in program.outputs]
 
-    def _difference(self, point: Point, outcome: Outcome, wanted: Sequence[object]) -> str:
+    def _difference(self, point: Point, outcome: Outcome, wanted: Sequence[np.ndarray]) -> str:
         pairs = zip(self._results(point, outcome), wanted, strict=True)
-        return next(filter(None, (differs(found, own) for found, own in pairs)), "")  # type: ignore[arg-type]
+        return next(filter(None, (differs(found, own) for found, own in pairs)), "")
 
     def _confirmed(self, default_trial: Trial, default: Timing) -> TunedProgram:
         """The best of the fastest few, timed in turns with the default, twice."""

@@ -78,7 +78,7 @@ class ProgramTrials:
         names = [k.stage.name for k in program.kernels() if k.stage.name in program.outputs]
         values = {name: program.stage(name).value for name in names}
         return {
-            name: np.frombuffer(data, values[name].dtype.numpy).reshape(
+            name: np.frombuffer(data, _numpy_type(values[name])).reshape(
                 [evaluate(d, self.symbols) for d in values[name].shape]
             )
             for name, data in zip(names, found, strict=True)
@@ -115,16 +115,33 @@ class ProgramTrials:
 
 
 def drawn_numbers(tensors: Sequence[Tensor], symbols: Mapping[str, int]) -> dict[Tensor, np.ndarray]:
-    """Numbers for arguments: floats between -1 and 1, small whole numbers, either of two truth values."""
+    """Numbers for arguments: floats between -1 and 1, small whole numbers, either of two truth values.
+
+    Raises:
+        IngotError: UNSUPPORTED_DTYPE, numpy has no such type.
+    """
     numbers = np.random.default_rng(_SEED)
     found = {}
     for tensor in tensors:
-        shape, kind = [evaluate(d, symbols) for d in tensor.shape], tensor.dtype.numpy
+        shape, kind = [evaluate(d, symbols) for d in tensor.shape], _numpy_type(tensor)
         if tensor.dtype.is_float:
             found[tensor] = numbers.uniform(-1, 1, shape).astype(kind)
         else:
             found[tensor] = numbers.integers(0, 2 if tensor.dtype.itemsize == 1 else 4, shape).astype(kind)
     return found
+
+
+def _numpy_type(tensor: Tensor) -> np.dtype[np.generic]:
+    try:
+        return tensor.dtype.numpy
+    except TypeError as error:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            f"{tensor.name} cannot be measured: {error}",
+            expected="a type that numpy has",
+            received=tensor.dtype,
+            remedy="Compute in float32, and cast where it is read.",
+        ) from error
 
 
 def differs(found: np.ndarray, wanted: np.ndarray) -> str:
@@ -140,6 +157,6 @@ def differs(found: np.ndarray, wanted: np.ndarray) -> str:
     if not np.array_equal(np.where(finite, 0.0, here), np.where(finite, 0.0, there), equal_nan=True):
         return "infinities or NaN stand at other places"
     scale = float(np.abs(there[finite]).max(initial=0.0)) or 1.0
-    error = float(np.abs(here - there)[finite].max(initial=0.0)) / scale
+    error = float(np.abs(here[finite] - there[finite]).max(initial=0.0)) / scale
     limit = _ROUNDINGS * (np.finfo(wanted.dtype).eps if wanted.dtype.kind == "f" else 2.0**-7)
     return f"an element is off by {error:.1e} of the largest, more than {limit:.1e}" if not error <= limit else ""

@@ -38,7 +38,9 @@ def place_members(
     for name in reversed(names):
         readers = readers_of(program, program.stage(name).value)
         most = min((levels[r] for r in readers if r in levels), default=len(sequence))
-        level = knobs.choice(f"{name} level", range(most + 1), min(most, defaults[name]))
+        is_sized = all(isinstance(a.extent, int) for a in program.stage(name).definition.axes)
+        options = range(most + 1) if is_sized else (most,)  # what is kept of it must have a constant size
+        level = knobs.choice(f"{name} level", options, min(most, defaults[name]) if is_sized else most)
         levels[name] = level
         loop = sequence[level - 1] if level else ROOT
         program = program.with_stage(replace(program.stage(name), place=Inside(root, loop)))
@@ -107,6 +109,6 @@ def _term_loops(program: StagedProgram, stage: ProgramStage, target: Target, kno
     count = vectors_knob(knobs, f"{stage.name} vectors", along.extent, width, _VECTORS_OF_SUM)
     lane = vector_loops(loops, along.name, width, count)
     loops.order((*others, *lane.tiles, *lane.vectors, lane.lane))
-    loops.unroll(lane.vectors)
+    loops.unroll(lane.vectors if lane.tiles else ())
     loops.vectorize(lane.lane)
     return loops.put_in(program)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from compiler_service.compiler.schedule.language.knobs import Knobs
-from compiler_service.compiler.schedule.model.analysis import is_expensive
+from compiler_service.compiler.schedule.model.analysis import depends, is_expensive
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import InPlace, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Load
@@ -138,6 +138,8 @@ def _joins(
 ) -> bool:
     readers = readers_of(program, stage.value)
     reductions = [n for n in (*members, root) if program.stage(n).definition.reduction is not None]
+    if not _is_bounded(program, stage, readers, bool(reductions) and not product):
+        return False
     if product:
         feeds = product in readers or any(r in members for r in readers)
         if stage.definition.reduction is not None:
@@ -148,6 +150,18 @@ def _joins(
     if in_tiles and _is_heavy(stage):
         return False
     return knobs.flag(f"{stage.name} inside", default=True)
+
+
+def _is_bounded(program: StagedProgram, stage: ProgramStage, readers: tuple[str, ...], in_rows: bool) -> bool:
+    """Whether what is kept of ``stage`` inside of a nest has a constant size, though only a call knows some of its extents."""
+    unsized = [n for n, a in enumerate(stage.definition.axes) if not isinstance(a.extent, int)]
+    if in_rows and unsized and stage.definition.reduction is None:
+        return False
+    for reader, load in read_at(program, stage.value, readers):
+        reduced = () if reader.definition.reduction is None else reader.definition.reduction.axes
+        if any(depends(load.indices[n], a.name) for n in unsized for a in reduced if not isinstance(a.extent, int)):
+            return False
+    return True
 
 
 def _is_heavy(stage: ProgramStage) -> bool:

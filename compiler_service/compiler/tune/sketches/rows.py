@@ -16,6 +16,8 @@ from compiler_service.compiler.tune.sketches.placing import NestGroup
 from shared_ir.machine.target import Target
 
 _ROWS_TOGETHER = (1, 2, 3, 4, 6, 8, 16)
+_VECTORS_OF_SHORT_ROW = 16
+"""Vectors of a row from which on it is walked alone by default."""
 
 
 def in_rows(program: StagedProgram, group: NestGroup, target: Target, knobs: Knobs) -> StagedProgram:
@@ -126,13 +128,12 @@ def _turns(
 
 
 def _rows(program: StagedProgram, members: list[str], target: Target) -> int:
-    """Rows that are walked together: what is kept of them fills half of the first-level cache at most."""
-    size = 0
+    """Rows that are walked together: several short ones, whose ends wait for sums across lanes; of a long one the end is no part."""
+    longest = 0
     for name in members:
-        stage = program.stage(name)
-        if stage.definition.reduction is None and stage.definition.axes:
-            size += unknown(stage.definition.axes[-1].extent, 512) * stage.value.dtype.itemsize
-    return 4 if not size else max(1, min(4, target.l1 // 2 // size))
+        found = program.stage(name).definition
+        longest = max(longest, *(unknown(a.extent, 512) for a in found.all_axes[-1:]), 0)
+    return 1 if longest > _VECTORS_OF_SHORT_ROW * lanes(target, program.stage(members[0]).value.dtype) else 4
 
 
 def _vector_of_rows(

@@ -21,7 +21,7 @@ from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.rewriting import cache_write, rfactor
 from compiler_service.compiler.schedule.staging.stage import Inside, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Axis
-from compiler_service.compiler.tune.sketches.facts import distinct_loads, readers_of, reused_axis, unknown
+from compiler_service.compiler.tune.sketches.facts import distinct_loads, readers_of, reused_axis, unknown, varies
 from compiler_service.compiler.tune.sketches.members import member_loops, place_members
 from compiler_service.compiler.tune.sketches.nesting import StageLoops, VectorLoops, vector_loops, vectors_knob
 from compiler_service.compiler.tune.sketches.operands import operand, packed, packs_columns, packs_rows
@@ -129,6 +129,11 @@ def _register_tile(
     height, vectors = 1, 4 if product else 2
     if rows is not None:
         height, vectors = register_tile(rows.extent, last.extent, target, dtype)
+    if rows is not None and summed is not None and all(varies(ld, names[last.name]) for ld in distinct_loads(summed)):
+        height, vectors = (
+            max(1, target.vector_registers // 2 - 2),
+            1,
+        )  # nothing is broadcast: what windows share is kept too
     vectors = vectors_knob(knobs, f"{root.name} vectors", last.extent, width, vectors)
     heights = {a.name: 1 for a in others}
     left = max(1, _MOST_REPEATED // vectors)
@@ -136,7 +141,8 @@ def _register_tile(
     for axis in sorted(others, key=lambda a: a is not rows):
         default = height if axis is rows else 1
         options = [h for h in _HEIGHTS if h <= min(left, unknown(axis.extent, 16))]
-        found = knobs.choice(f"{root.name}.{axis.name} rows", options, min(default, options[-1]))
+        default = min(default, options[-1])
+        found = knobs.choice(f"{root.name}.{axis.name} rows", sorted({*options, default}), default)
         heights[axis.name] = found
         left //= found
     return RegisterTile(heights, width, vectors, "" if rows is None else rows.name)

@@ -1,0 +1,166 @@
+"""Templates and the generator, tuned: what is searched, what may not be taken, and what comes of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler_service.compiler.tune.measuring.local import LocalMeasurer
+from compiler_service.compiler.tune.measuring.trial import Outcome, Timing, Trial
+from ingot import te
+from shared_ir.errors import ErrorCode, IngotError
+
+SECONDS = 2.0
+ENOUGH = 60.0
+"""Seconds for a small space: tuning is over when all of its points were tried."""
+
+
+class BySize:
+    """Runs trials, and says that they took as many seconds as they have bytes of code: what is fastest does not hang on the machine."""
+
+    def __init__(self) -> None:
+        self._runs = LocalMeasurer()
+        self.sizes: list[int] = []
+
+    def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        outcomes = self._runs.run(trials, 0.001)
+        return tuple(self._sized(o, sum(map(len, t.code))) for o, t in zip(outcomes, trials, strict=True))
+
+    def _sized(self, outcome: Outcome, size: int) -> Outcome:
+        if outcome.timing is None:
+            return outcome
+        self.sizes.append(size)
+        return replace(outcome, timing=Timing((float(size),) * 5))
+
+    def close(self) -> None:
+        self._runs.close()
+
+
+A, W = te.placeholder((24, 40), name="A"), te.placeholder((40, 32), name="W")
+
+
+def plain() -> te.Tensor:
+    return te.sum((24, 32), 40, lambda i, j, k: A[i, k] * W[k, j], name="C")
+
+
+@te.template
+def tiled(cfg: te.Config, a: te.Tensor, w: te.Tensor) -> te.Schedule:
+    """By default with more code than it needs."""
+    c = te.sum((24, 32), 40, lambda i, j, k: a[i, k] * w[k, j], name="C")
+    s = te.schedule(c)
+    rows = cfg.choice("rows", (2, 4, 8), default=8)
+    _, _, row, column = s[c].tile("i", "j", rows, cfg.choice("columns", (8, 16), default=16))
+    s[c].reorder("k", row, column)
+    s[c].vectorize(column)
+    if cfg.flag("unrolled", default=True):
+        s[c].unroll(row)
+    return s
+
+
+@pytest.fixture
+def measurer() -> BySize:
+    return BySize()
+
+
+def numbers(*tensors: te.Tensor) -> list[np.ndarray]:
+    drawn = np.random.default_rng(3)
+    return [drawn.random([int(str(d)) for d in t.shape], dtype=np.float32) for t in tensors]
+
+
+def test_the_best_of_a_template_is_taken(measurer: BySize) -> None:
+    tuned = te.tune(tiled, [A, W], seconds=ENOUGH, measurer=measurer)
+    assert tuned.seconds == min(measurer.sizes) < tuned.default_seconds
+    assert tuned.values
+    assert tuned.trials + tuned.failed == 12
+    a, w = numbers(A, W)
+    np.testing.assert_allclose(tuned.build()(a, w), a @ w, rtol=1e-4)
+    assert str(tuned.schedule) == str(tiled.schedule(A, W, values=tuned.values))
+    assert f"{tuned.trials} trials" in str(tuned)
+
+
+def test_so_is_that_of_the_generator(measurer: BySize) -> None:
+    seen: list[tuple[int, float]] = []
+    told = lambda trials, best: seen.append((trials, best))
+    tuned = te.tune(plain(), [A, W], seconds=SECONDS, measurer=measurer, progress=told)
+    assert tuned.seconds <= tuned.default_seconds
+    assert seen[-1] == (tuned.trials, min(measurer.sizes))
+    assert [trials for trials, _ in seen] == list(range(1, tuned.trials + 1))
+    assert [best for _, best in tuned.history] == sorted({best for _, best in tuned.history}, reverse=True)
+    a, w = numbers(A, W)
+    np.testing.assert_allclose(tuned.build()(a, w), a @ w, rtol=1e-4)
+
+
+def test_a_candidate_that_computes_something_else_is_none(measurer: BySize) -> None:
+    @te.template
+    def wrong(cfg: te.Config, a: te.Tensor) -> te.Schedule:
+        """The smaller one forgets a term."""
+        if cfg.flag("short", default=False):
+            return te.schedule(te.compute((24, 40), lambda i, j: a[i, j], name="B"))
+        return te.schedule(te.compute((24, 40), lambda i, j: te.exp(a[i, j]) + 1.0, name="B"))
+
+    tuned = te.tune(wrong, [A], seconds=ENOUGH, measurer=measurer)
+    assert (dict(tuned.values), tuned.trials, tuned.failed) == ({}, 1, 1)
+    assert tuned.seconds == tuned.default_seconds
+
+
+def test_a_candidate_that_crashes_is_none(measurer: BySize) -> None:
+    @te.template
+    def far(cfg: te.Config, a: te.Tensor) -> te.Schedule:
+        at = cfg.choice("at", (0, 1 << 40), default=0)
+        return te.schedule(te.compute((24, 40), lambda i, j: a[i + at, j], name="B"))
+
+    tuned = te.tune(far, [A], seconds=ENOUGH, measurer=measurer)
+    assert (dict(tuned.values), tuned.failed) == ({}, 1)
+
+
+def test_answers_that_do_not_fit_are_passed_over(measurer: BySize) -> None:
+    @te.template
+    def choosy(cfg: te.Config, a: te.Tensor) -> te.Schedule:
+        b = te.compute((24, 40), lambda i, j: te.exp(a[i, j]), name="B")
+        s = te.schedule(b)
+        s[b].split("j", cfg.choice("tile", (0, 1, 4, 8), default=8))
+        return s
+
+    tuned = te.tune(choosy, [A], seconds=ENOUGH, measurer=measurer)
+    assert tuned.trials == 2
+    assert tuned.values.get("tile", 8) in (4, 8)
+
+
+def test_sizes_that_only_a_call_knows_are_given(measurer: BySize) -> None:
+    n = te.var("n")
+    x = te.placeholder((n, 8), name="X")
+    y = te.sum((n,), 8, lambda i, k: x[i, k], name="Y")
+    tuned = te.tune(y, [x], seconds=1.0, measurer=measurer, symbols={"n": 50}, arrays=[np.ones((50, 8), np.float32)])
+    np.testing.assert_allclose(tuned.build()(np.ones((7, 8), np.float32)), np.full(7, 8.0))
+
+
+def test_it_measures_on_this_machine() -> None:
+    """Without a measurer of ours."""
+    tuned = te.tune(plain(), [A, W], seconds=1.0)
+    assert tuned.trials >= 1
+    assert 0 < tuned.seconds <= tuned.default_seconds
+
+
+@pytest.mark.parametrize(
+    ("what", "args", "more", "said"),
+    [
+        (plain(), [A], {}, "lack a tensor"),
+        (plain(), [A, W], {"arrays": [np.zeros((24, 40), np.float32)]}, "arrays do not fit"),
+        (plain(), [A, W], {"arrays": [np.zeros((24, 40), np.float32), np.zeros((1, 1), np.float32)]}, "array of W"),
+        (te.template(lambda cfg: None), [], {}, "gives no schedule"),  # type: ignore[arg-type, return-value]
+        (A, [A], {}, "tensors that are given"),
+    ],
+)
+def test_misuse_is_said(what: te.Tensor, args: list[te.Tensor], more: dict[str, list[np.ndarray]], said: str) -> None:
+    with pytest.raises(IngotError, match=said) as error:
+        te.tune(what, args, seconds=1.0, **more)  # type: ignore[arg-type]
+    assert error.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_code_of_another_machine_cannot_be_measured() -> None:
+    with pytest.raises(IngotError, match="default schedule cannot be measured") as error:
+        te.tune(plain(), [A, W], "raspberry-pi/4b", seconds=1.0)
+    assert error.value.code is ErrorCode.COMPILER_FAULT
