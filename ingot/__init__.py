@@ -12,6 +12,7 @@ from ingot.artifact import Artifact, save_artifacts
 from ingot.compiling import compile
 from ingot.model import load
 from ingot.target import Target
+from ingot.tuning import TuningResult, tune
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
 
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
     from runtime_service.loading.model import Model
 
 __all__ = (
-    "Artifact", "Client", "CompiledFunction", "CompiledModule", "Endpoint", "ErrorCode", "IngotError", "Model", "Target", "compile", "load",
-    "load_module", "register_backend", "save_artifacts",
+    "Artifact", "Client", "CompiledFunction", "CompiledModule", "Endpoint", "ErrorCode", "IngotError", "Model", "Target", "TuningResult",
+    "compile", "load", "load_module", "register_backend", "save_artifacts", "tune",
 )  # fmt: skip
 
 

@@ -57,7 +57,7 @@ from compiler_service.compiler.tune.records.book import RecordBook, answers
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.lines import read_lines, write_lines
 from compiler_service.compiler.tune.tuner import TuningEffort
-from compiler_service.compiler.tune.tuning import TuningRun, require_measurable, tuned_schedules
+from compiler_service.compiler.tune.tuning import TuningRun, describe_tuned, require_measurable, tuned_schedules
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -141,10 +141,10 @@ def compile_as_asked(
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
         kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
-        tuned = tuned_schedules(RecordBook(read_lines(answers(records, target))[0], target))
+        book = RecordBook(read_lines(answers(records, target))[0], target)
 
     rules, methods = rules_of(backend), allowed_methods(options, backend)
-    ways = [(k, schedules_for(k, target, tuned, methods, rules)) for k in kernels]
+    ways = [(k, schedules_for(k, target, tuned_schedules(book), methods, rules)) for k in kernels]
     code = generate(
         variants, numbers, ways, CodeSettings(name, target, options, workers, rows.symbol, weights_path), log
     )
@@ -156,7 +156,7 @@ def compile_as_asked(
     manifest = describe(name, source, target, options, records, made)
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": code.plan.weights_size}
     facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, code.built)}
-    facts["batch"] = asdict(rows)
+    facts |= {"batch": asdict(rows), "tuned": describe_tuned(code.built, book, methods)}
     return CompiledArtifact(manifest, code.plan, library, code.weights, facts, attachments)
 
 
