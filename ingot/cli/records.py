@@ -232,7 +232,7 @@ def _micro(seconds: float) -> str:
 
 def _gain(record: TrialRecord) -> str:
     """How many times as fast as the default schedule."""
-    return "" if math.isinf(record.share) else f"{1 / record.share:.2f}x"
+    return f"{1 / record.share:.2f}x" if 0 < record.share < math.inf else ""
 
 
 def _when(moment: float) -> str:

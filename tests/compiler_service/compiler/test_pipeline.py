@@ -301,7 +301,7 @@ def test_a_record_that_does_not_fit_its_kernel_is_passed_over() -> None:
     """Its checksum is right, and what it says is not: somebody wrote it."""
     source, target = ModelSource.of(MODELS["text"]), host_target()
     plain = compile_model(source, target, CompileOptions(), workers=0)
-    variants = import_variants(source, CompileOptions().import_options, inference())
+    variants = import_variants(source, CompileOptions().import_options, inference(), fast=True)
     log = Log.from_environment(silent)
     defined = [define_kernels(optimize(v, target, CompileOptions(), log)) for v in variants]
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in defined)

@@ -28,6 +28,8 @@ _MOST_SIZES = 10_000
 _TRIAL, _CLAIM, _GIVEN_BACK = "trial", "claim", "given back"
 _OWN = frozenset(f.name for f in fields(TrialRecord)) - {"others"}
 _FRAME = frozenset({"version", "kind", "checksum"})
+_TEXTS = ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")
+_TIMES = ("seconds", "spread", "default_seconds", "default_spread", "time")
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, IngotError)
 
 
@@ -113,16 +115,12 @@ def _entry(line: bytes) -> TrialRecord | Claim:
 
 
 def _record(entry: Mapping[str, Any]) -> TrialRecord:
-    texts = {
-        n: _text(n, entry[n])
-        for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")
-    }
-    seconds = {n: _seconds(n, entry[n]) for n in ("seconds", "spread", "default_seconds", "default_spread", "time")}
+    plain: dict[str, Any] = {name: _text(name, entry[name]) for name in _TEXTS}
+    plain |= {name: _seconds(name, entry[name]) for name in _TIMES}
     if not all(type(entry[name]) is bool for name in ("confirmed", "settled")):
         raise ValueError("confirmed and settled are true or false")
     record = TrialRecord(
-        **texts,
-        **seconds,
+        **plain,
         sizes=_sizes(entry["sizes"]),
         methods=tuple(_text("methods", name) for name in _list("methods", entry["methods"])),
         values=_values(entry["values"]),
