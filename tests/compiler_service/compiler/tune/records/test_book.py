@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
-from compiler_service.compiler.tune.records.book import RecordBook, answers, merge, merged, prune, schedule_of
+from compiler_service.compiler.tune.records.book import RecordBook, answers, best_of, merge, merged, prune, schedule_of
 from compiler_service.compiler.tune.records.lines import read_lines, write_lines
 from compiler_service.compiler.tune.records.record import TrialRecord, Workload
 from tests.compiler_service.compiler.tune.records.trials import OTHER, SCHEDULE, TARGET, trial, trials, workload
@@ -49,6 +49,21 @@ def test_methods_are_those_that_the_default_might_use() -> None:
     assert book.best(W, ()) == plain
     assert book.best(W, ["winograd", "strassen"]) == either
     assert book.best(W, ["winograd"]) is None
+
+
+def test_what_was_settled_otherwise_is_given_up() -> None:
+    old, default = by(8, time=2.0), trial(schedules=(), settled=True, time=3.0, seconds=2e-3)
+    assert RecordBook([old, default], TARGET).best(W, ()) is None
+    later = by(4, time=4.0)
+    assert RecordBook([old, default, later], TARGET).best(W, ()) == later
+    assert RecordBook([old, default], TARGET).is_settled(W, ())
+    assert not RecordBook([old, default], TARGET).is_settled(W, ("winograd",))
+    data = write_lines([old, default])
+    assert answers(data, TARGET) == b""
+    assert best_of([old, default]) == ()
+    assert best_of([old, default, later]) == (later,)
+    kept = prune([old, default, *(by(n, confirmed=False) for n in range(10, 20))], keep=1)
+    assert RecordBook(kept, TARGET).best(W, ()) is None, "what says that it was given up is not dropped"
 
 
 def test_what_was_tried_is_known_whatever_came_of_it() -> None:
