@@ -96,6 +96,7 @@ def test_any_bytes_are_read(data: bytes) -> None:
         (edited(seconds=0.0), "takes some time"),
         (edited(confirmed=True, default_seconds=1e-4), "faster than the default"),
         (edited(confirmed=1), "true or false"),
+        (edited(settled=None), "true or false"),
         (edited(label=3), "label is no text"),
         (edited(sizes=["many"]), "whole number"),
         (edited(sizes=[2**70]), "whole number"),
