@@ -13,6 +13,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_atomically
 
 ADDRESS_FILE = "up.json"
+RECORDS_FILE = "records.jsonl"
+"""The tuning records of an installation, of all models and targets, in its home folder."""
 DEFAULT_COMPILER = "127.0.0.1:8500"
 DEFAULT_GRPC = "127.0.0.1:8001"
 DEFAULT_HTTP = "127.0.0.1:8000"
@@ -21,11 +23,6 @@ DEFAULT_HTTP = "127.0.0.1:8000"
 def home_directory(home: str | Path | None = None) -> Path:
     """``home`` if given, else ``INGOT_HOME``, else ``~/.ingot``."""
     return Path(home or os.environ.get("INGOT_HOME") or Path.home() / ".ingot").absolute()
-
-
-def records_file(home: Path) -> Path:
-    """The tuning records of an installation, of all models and targets."""
-    return home / "records.jsonl"
 
 
 @dataclass(frozen=True)

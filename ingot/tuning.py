@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ingot.compiling import Progress, Shapes, has_children
 from ingot.compiling import compile as compile_here
-from ingot.home import home_directory
+from ingot.home import RECORDS_FILE, home_directory
 from ingot.pairs import Comparison, compare_artifacts
 from ingot.sources import compiler, model_source
 from ingot.target import chosen_target
@@ -26,8 +26,6 @@ EFFORTS: Mapping[str, float] = {"quick": 60.0, "normal": 300.0, "thorough": 1800
 """Seconds that a tuner may take."""
 MOST_SECONDS = 86400.0
 """Of one run."""
-RECORDS_FILE = "records.jsonl"
-"""Of an installation, in its home folder."""
 _SMALL_GAIN = 0.03
 """Gains of a task that are dropped first where the model as a whole has become slower, as a part of the task's time."""
 

@@ -24,13 +24,14 @@ from ingot.cli.bundles import bundles_of, write_bundles
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
 from ingot.cli.usage import Way
-from ingot.cli.values import EFFORTS, new_label, tuning_seconds, whole
 from ingot.cli.values import model_name as known_name
+from ingot.cli.values import new_label, tuning_seconds, whole
 from ingot.cli.verification import show_verification
 from ingot.client import Client
 from ingot.compiling import compile as compile_here
-from ingot.home import home_directory, records_file
+from ingot.home import RECORDS_FILE, home_directory
 from ingot.records import Job
+from ingot.tuning import EFFORTS
 from ingot.upload import model_upload
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import require_writable, told
@@ -223,7 +224,7 @@ def _compile_here(
     artifacts = []
     with ProgressBars(output) as bars:
         for target in targets:
-            records = records_file(home)
+            records = home / RECORDS_FILE
             artifact = compile_here(arguments.model, target, name=name, records=records, progress=bars.stage, **options)
             artifacts.append(artifact)
     index = save_artifacts(artifacts, directory, home=home)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import whole
-from ingot.home import home_directory, records_file
+from ingot.home import RECORDS_FILE, home_directory
 from ingot.sources import compiler
 from ingot.target import chosen_target
 from shared_ir.errors import ErrorCode, IngotError
@@ -51,7 +51,7 @@ def add_parser(commands: Any) -> None:
         parser.add_argument("--target", help="only records for this target: host, aws/graviton3, llvm -mcpu=...")
     for parser, run in ((every, _list), (best, _best), (prune, _prune), (bring, _import), (export, _export)):
         parser.set_defaults(run=run)
-        parser.add_argument("--file", type=Path, help="the records (default: records.jsonl in the home)")
+        parser.add_argument("--file", type=Path, help=f"the records (default: {RECORDS_FILE} in the home)")
         add_common(parser)
 
 
@@ -162,7 +162,7 @@ def _export(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _path(arguments: argparse.Namespace) -> Path:
-    return Path(arguments.file or records_file(home_directory(arguments.home)))
+    return Path(arguments.file or home_directory(arguments.home) / RECORDS_FILE)
 
 
 def _chosen(arguments: argparse.Namespace, output: Output) -> Sequence[TrialRecord]:
@@ -232,7 +232,7 @@ def _micro(seconds: float) -> str:
 
 def _gain(record: TrialRecord) -> str:
     """How many times as fast as the default schedule."""
-    return "" if math.isinf(record.share) else f"{1 / record.share:.2f}x"
+    return f"{1 / record.share:.2f}x" if 0 < record.share < math.inf else ""
 
 
 def _when(moment: float) -> str:

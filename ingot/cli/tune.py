@@ -16,9 +16,9 @@ from rich.text import Text
 from ingot.cli.arguments import add_common, add_in_process, add_model_options, model_options
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import number
-from ingot.home import home_directory
+from ingot.home import RECORDS_FILE, home_directory
 from ingot.target import chosen_target
-from ingot.tuning import EFFORTS, MOST_SECONDS, RECORDS_FILE, TuningResult, tune
+from ingot.tuning import EFFORTS, MOST_SECONDS, TuningResult, tune
 from ingot.tuning_plot import plot_trials
 from ingot.upload import model_upload
 from shared_ir.storage.faults import require_writable

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
+from ingot.tuning import EFFORTS, MOST_SECONDS
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import is_within, whole_number
 from shared_ir.usage import UsageError
@@ -16,10 +17,6 @@ Value = TypeVar("Value")
 Shape = tuple[int | str | None, ...]
 """Extents, names of symbols, and None for what is left as it is."""
 _MOST_SHOWN = 100
-EFFORTS = {"quick": 60, "normal": 300, "thorough": 1800}
-"""Seconds of tuning, by what people call them."""
-MOST_TUNING_SECONDS = 86_400
-"""As the compiler has it (``compiler_service/compiler/options.py``)."""
 MOMENT = "2026-05-31 or 2026-05-31T12:00, local time"
 
 
@@ -38,12 +35,12 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
 
 
 def tuning_seconds(text: str) -> int:
-    """One of :data:`EFFORTS`, or seconds."""
+    """One of :data:`ingot.tuning.EFFORTS`, or seconds."""
     if text.lower() in EFFORTS:
-        return EFFORTS[text.lower()]
+        return int(EFFORTS[text.lower()])
     seconds = whole_number(text)
-    if seconds is None or seconds > MOST_TUNING_SECONDS:
-        raise _refused(text, f"{', '.join(EFFORTS)}, or a whole number of seconds from 0 to {MOST_TUNING_SECONDS}")
+    if seconds is None or seconds > MOST_SECONDS:
+        raise _refused(text, f"{', '.join(EFFORTS)}, or a whole number of seconds from 0 to {MOST_SECONDS:g}")
     return seconds
 
 

@@ -261,7 +261,7 @@ def test_verification_finds_a_wrong_answer() -> None:
 
 def confirmed(record: TrialRecord) -> TrialRecord:
     """As if it had been twice as fast as the default schedule."""
-    return replace(record, confirmed=True, seconds=1e-4, default_seconds=2e-4, outcome=OutcomeKind.MEASURED)
+    return replace(record, confirmed=True, seconds=1e-4, default_seconds=2e-4, outcome=OutcomeKind.MEASURED, time=1e10)
 
 
 @pytest.mark.slow
@@ -275,8 +275,8 @@ def test_tuning_records_are_used_by_the_next_compilation(tmp_path: Path) -> None
     assert {r.target for r in found} == {str(host_target())}
     assert merge(Journal(tmp_path / "trials").read_new()) == merge(found), "each was written down as it ended"
     tuning = [said for said in told if said[0] == "tune"]
-    assert {total for _, _, total, _ in tuning} == {20}
-    assert any(re.search(r"\d+ trials, best [\d.]+ us", message) for *_, message in tuning)
+    assert all(done <= total <= 20 for _, done, total, _ in tuning), "seconds, of those that it has"
+    assert any(re.search(r"\d+ trials, [\d.]+ ms of", message) for *_, message in tuning)
     measured = next(r for r in found if r.outcome is OutcomeKind.MEASURED)
     data = write_lines([*found, confirmed(measured)])
     tuned = compile_model(source, host_target(), options, records=data, workers=0)
@@ -301,7 +301,7 @@ def test_a_record_that_does_not_fit_its_kernel_is_passed_over() -> None:
     """Its checksum is right, and what it says is not: somebody wrote it."""
     source, target = ModelSource.of(MODELS["text"]), host_target()
     plain = compile_model(source, target, CompileOptions(), workers=0)
-    variants = import_variants(source, CompileOptions().import_options, inference())
+    variants = import_variants(source, CompileOptions().import_options, inference(), fast=True)
     log = Log.from_environment(silent)
     defined = [define_kernels(optimize(v, target, CompileOptions(), log)) for v in variants]
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in defined)

@@ -91,9 +91,9 @@ def test_nothing_is_known_before_anything_was_compiled_and_then_something_is(ins
     assert times.left(process.jobs.get(other.id)) == pytest.approx(8.5, abs=0.5)
     process.jobs.update_target(other.id, 0, leased=True, stage="build", began=time.time() - 600)
     assert times.left(process.jobs.get(other.id)) == pytest.approx(4.5, abs=0.1)
-    seconds = times.left(process.jobs.get(other.id))
-    assert seconds is not None
+    untuned = times.left(process.jobs.get(other.id))
+    assert untuned is not None
     tuned = replace(process.jobs.get(other.id), options={"tune": 100})
-    assert times.left(tuned) == pytest.approx(seconds + 100, abs=0.1), "tuning takes as long as it is told to"
+    assert times.left(tuned) == pytest.approx(untuned + 100, abs=0.1), "tuning takes as long as it is told to"
     follower = process.jobs.get(process.submit({"name": "n"}, "n", ("host",)).id)
     assert times.left(follower) is None

@@ -12,9 +12,9 @@ from compiler_service.compiler.options import MOST_TUNING_SECONDS
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.lines import read_lines, write_lines
 from compiler_service.compiler.tune.records.record import TrialRecord
-from ingot.cli import values
 from ingot.cli.main import main
-from ingot.cli.values import EFFORTS, tuning_seconds
+from ingot.cli.values import tuning_seconds
+from ingot.tuning import EFFORTS, MOST_SECONDS
 from tests.compiler_service.compiler.tune.records.trials import OTHER, trial, workload
 
 BEST = trial(confirmed=True, label="Conv+Relu", seconds=5e-4)
@@ -140,4 +140,4 @@ def test_an_unknown_target_is_said(capsys: pytest.CaptureFixture[str]) -> None:
 def test_efforts_are_seconds() -> None:
     assert {name: tuning_seconds(name) for name in EFFORTS} == {"quick": 60, "normal": 300, "thorough": 1800}
     assert (tuning_seconds("Quick"), tuning_seconds("0"), tuning_seconds("86400")) == (60, 0, 86400)
-    assert values.MOST_TUNING_SECONDS == MOST_TUNING_SECONDS
+    assert MOST_SECONDS == MOST_TUNING_SECONDS

@@ -50,9 +50,7 @@ class RecordBook:
 
         NOTE: with other methods the default is another schedule, which need not be slower.
         """
-        own = self._asked(workload, methods)
-        given_up = max((r.time for r in own if r.settled and not r.confirmed), default=0.0)
-        return min((r for r in own if is_answer(r, self._version) and r.time > given_up), key=_rank, default=None)
+        return _answer(self._asked(workload, methods))
 
     def tried(self, workload: str) -> frozenset[str]:
         """Digests of the candidates that this version of the compiler made and that were tried, whatever came of them."""
@@ -91,28 +89,31 @@ class RecordBook:
         return tuple(r for found in self._of_workload.values() for r in found)
 
 
-def is_answer(record: TrialRecord, version: str) -> bool:
-    """Whether a compilation by this ``version`` of the compiler takes the schedules as they are."""
-    return record.confirmed and record.compiler == version and record.used_methods <= frozenset(record.methods)
+def _answer(task: Sequence[TrialRecord]) -> TrialRecord | None:
+    """Of all that is known of one task, by one version of the compiler: what a compilation by it takes; see :meth:`RecordBook.best`."""
+    given_up = max((r.time for r in task if r.settled and not r.confirmed), default=-math.inf)
+    own = (r for r in task if r.confirmed and r.time > given_up and r.used_methods <= frozenset(r.methods))
+    return min(own, key=_rank, default=None)
 
 
 def answers(data: bytes, target: Target) -> bytes:
     """The lines of ``data`` that a compilation for ``target`` may take a schedule from, one for each workload and methods, sorted: what
     of records is a part of the key of an artifact. Other records change nothing."""
     deciding = b"\n".join(line for line in data.split(b"\n") if any(mark in line for mark in _DECIDING))
-    records, _ = read_lines(deciding)
-    book = RecordBook(records, target)
+    # In order: of two that say the same of a schedule it is always the same one.
+    book = RecordBook(merge(read_lines(deciding)[0]), target)
     asked = {(r.workload, r.methods) for r in book.records()}
     best = (book.best(workload, methods) for workload, methods in asked)
     return write_lines(r for r in best if r is not None)
 
 
 def best_of(records: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
-    """The fastest of the confirmed ones in comparison with their defaults, of each workload, target, version of the compiler, methods."""
-    best: dict[tuple[object, ...], TrialRecord] = {}
-    for record in sorted((r for r in records if is_answer(r, r.compiler)), key=_rank):
-        best.setdefault((record.workload, record.target, record.compiler, frozenset(record.methods)), record)
-    return tuple(best.values())
+    """As :meth:`RecordBook.best`, of each workload, target, version of the compiler, and methods."""
+    tasks: dict[tuple[object, ...], list[TrialRecord]] = {}
+    for record in merge(records):
+        key = (record.workload, record.target, record.compiler, frozenset(record.methods))
+        tasks.setdefault(key, []).append(record)
+    return tuple(found for task in tasks.values() if (found := _answer(task)) is not None)
 
 
 def merge(*sets: Iterable[TrialRecord]) -> tuple[TrialRecord, ...]:
@@ -138,8 +139,8 @@ def prune(
     """What is worth to be kept.
 
     Args:
-        keep: records of each workload, target and version of the compiler, at least the best one of any methods; the confirmed first,
-            then the fastest in comparison with the default schedule.
+        keep: records of each workload, target and version of the compiler, at least those that say what a compilation takes and that a
+            task is settled; then the confirmed, then the fastest in comparison with the default schedule.
         compiler: drop what other versions made.
     """
     groups: dict[tuple[str, str, str], list[TrialRecord]] = {}
@@ -150,11 +151,14 @@ def prune(
 
 
 def _worth_most(records: Sequence[TrialRecord], keep: int | None) -> Sequence[TrialRecord]:
+    """NOTE: who drops what a task was settled with answers with what was given up."""
     if keep is None:
         return records
-    ranked = sorted(records, key=_rank)
-    best = {r.methods: r for r in reversed(ranked) if r.confirmed}
-    return [*best.values(), *[r for r in ranked if best.get(r.methods) is not r][: max(0, keep - len(best))]]
+    last = {r.methods: r for r in sorted(records, key=lambda r: r.time) if r.settled}
+    found = [*best_of(records), *last.values()]
+    deciding = [r for n, r in enumerate(found) if not any(r is other for other in found[:n])]
+    others = [r for r in sorted(records, key=_rank) if not any(r is other for other in deciding)]
+    return [*deciding, *others[: max(0, keep - len(deciding))]]
 
 
 def _rank(record: TrialRecord) -> tuple[bool, float, float, float, str]:

@@ -48,7 +48,7 @@ class Claimant:
 
 
 @dataclass(frozen=True)
-class Claim:
+class TrialClaim:
     """Candidates that a process is about to measure, or gives back unmeasured."""
 
     task: Task
@@ -63,13 +63,13 @@ class Taken:
 
     def __init__(self) -> None:
         self._measured: dict[Task, set[str]] = {}
-        self._claimed: dict[Task, dict[str, Claim]] = {}
+        self._claimed: dict[Task, dict[str, TrialClaim]] = {}
 
     def measured(self, task: Task, candidate: str) -> None:
         self._measured.setdefault(task, set()).add(candidate)
         self._claimed.get(task, {}).pop(candidate, None)
 
-    def claimed(self, claim: Claim) -> None:
+    def claimed(self, claim: TrialClaim) -> None:
         """Who claims what somebody else had claimed does so because that process has ended."""
         held = self._claimed.setdefault(claim.task, {})
         for candidate in claim.candidates:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 
-from compiler_service.compiler.tune.records.claims import Claim, Claimant, Taken
+from compiler_service.compiler.tune.records.claims import Claimant, Taken, TrialClaim
 from compiler_service.compiler.tune.records.lines import (
     Unreadable,
     read_entries,
@@ -65,14 +65,14 @@ class Journal:
             self._look()
             free = self._taken.free(task, candidates)
             if free:
-                held.add(write_claim(Claim(task, free, Claimant.this_process(), time.time())))
+                held.add(write_claim(TrialClaim(task, free, Claimant.this_process(), time.time())))
                 self._look()
         return free
 
     def give_back(self, workload: str, target: str, candidates: Sequence[str]) -> None:
         """Candidates that this process claimed and does not measure, since the device is lost or the time is over."""
         task = (workload, target, compiler_version())
-        claim = Claim(task, tuple(candidates), Claimant.this_process(), time.time(), gives_back=True)
+        claim = TrialClaim(task, tuple(candidates), Claimant.this_process(), time.time(), gives_back=True)
         with self._told():
             add_lines(self._path, write_claim(claim) if candidates else b"")
 
@@ -82,7 +82,7 @@ class Journal:
         with self._told(), holding_lines(self._path) as held:
             data = held.read()
             records, unreadable = read_lines(data)
-            live = (e for e in read_entries(data) if isinstance(e, Claim) and e.by.is_alive(e.time))
+            live = (e for e in read_entries(data) if isinstance(e, TrialClaim) and e.by.is_alive(e.time))
             held.replace(write_lines(choose(records)) + b"".join(map(write_claim, live)))
         return unreadable
 
@@ -93,5 +93,5 @@ class Journal:
         for entry in read_entries(self._known.read_new()):
             if isinstance(entry, TrialRecord):
                 self._taken.measured((entry.workload, entry.target, entry.compiler), entry.candidate)
-            elif isinstance(entry, Claim):
+            elif isinstance(entry, TrialClaim):
                 self._taken.claimed(entry)

@@ -14,7 +14,7 @@ from typing import Any
 from compiler_service.compiler.schedule.language.knobs import Value, Values
 from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
-from compiler_service.compiler.tune.records.claims import Claim, Claimant
+from compiler_service.compiler.tune.records.claims import Claimant, TrialClaim
 from compiler_service.compiler.tune.records.record import TrialRecord
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import IngotError
@@ -28,6 +28,8 @@ _MOST_SIZES = 10_000
 _TRIAL, _CLAIM, _GIVEN_BACK = "trial", "claim", "given back"
 _OWN = frozenset(f.name for f in fields(TrialRecord)) - {"others"}
 _FRAME = frozenset({"version", "kind", "checksum"})
+_TEXTS = ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")
+_TIMES = ("seconds", "spread", "default_seconds", "default_spread", "time")
 _UNREADABLE = (ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RecursionError, IngotError)
 
 
@@ -59,7 +61,7 @@ def write_lines(records: Iterable[TrialRecord]) -> bytes:
     return b"".join(sorted({write_line(record) for record in records}))
 
 
-def write_claim(claim: Claim) -> bytes:
+def write_claim(claim: TrialClaim) -> bytes:
     """A claim as its line."""
     workload, target, compiler = claim.task
     entry = {"workload": workload, "target": target, "compiler": compiler, "candidates": list(claim.candidates)}
@@ -83,7 +85,7 @@ def read_lines(data: bytes) -> tuple[tuple[TrialRecord, ...], Unreadable]:
     return tuple(records), unreadable
 
 
-def read_entries(data: bytes) -> Iterable[TrialRecord | Claim | str]:
+def read_entries(data: bytes) -> Iterable[TrialRecord | TrialClaim | str]:
     """Records and claims; in place of what is neither a sentence that says why."""
     for number, line in enumerate(data.split(b"\n"), start=1):
         if not line.strip():
@@ -94,7 +96,7 @@ def read_entries(data: bytes) -> Iterable[TrialRecord | Claim | str]:
             yield f"line {number}: {str(error)[:200] or type(error).__name__}"
 
 
-def _entry(line: bytes) -> TrialRecord | Claim:
+def _entry(line: bytes) -> TrialRecord | TrialClaim:
     if len(line) > MOST_LINE_BYTES:
         raise ValueError(f"it has {len(line)} bytes, and a record at most {MOST_LINE_BYTES}")
     entry = foreign_json(line)
@@ -113,16 +115,12 @@ def _entry(line: bytes) -> TrialRecord | Claim:
 
 
 def _record(entry: Mapping[str, Any]) -> TrialRecord:
-    texts = {
-        n: _text(n, entry[n])
-        for n in ("workload", "family", "label", "target", "machine", "compiler", "rule", "output")
-    }
-    seconds = {n: _seconds(n, entry[n]) for n in ("seconds", "spread", "default_seconds", "default_spread", "time")}
+    plain: dict[str, Any] = {name: _text(name, entry[name]) for name in _TEXTS}
+    plain |= {name: _seconds(name, entry[name]) for name in _TIMES}
     if not all(type(entry[name]) is bool for name in ("confirmed", "settled")):
         raise ValueError("confirmed and settled are true or false")
     record = TrialRecord(
-        **texts,
-        **seconds,
+        **plain,
         sizes=_sizes(entry["sizes"]),
         methods=tuple(_text("methods", name) for name in _list("methods", entry["methods"])),
         values=_values(entry["values"]),
@@ -139,12 +137,12 @@ def _record(entry: Mapping[str, Any]) -> TrialRecord:
     return record
 
 
-def _claim(entry: Mapping[str, Any]) -> Claim:
+def _claim(entry: Mapping[str, Any]) -> TrialClaim:
     workload, target, compiler = (_text(name, entry[name]) for name in ("workload", "target", "compiler"))
     by = Claimant(_whole(entry["by"]["pid"]), _whole(entry["by"]["began"]), _text("place", entry["by"]["place"]))
     candidates = tuple(_text("candidates", c) for c in _list("candidates", entry["candidates"]))
     gives_back = entry["kind"] == _GIVEN_BACK
-    return Claim((workload, target, compiler), candidates, by, _seconds("time", entry["time"]), gives_back)
+    return TrialClaim((workload, target, compiler), candidates, by, _seconds("time", entry["time"]), gives_back)
 
 
 def _text(name: str, value: Any) -> str:

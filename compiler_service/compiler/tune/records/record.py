@@ -20,6 +20,8 @@ _NUMBER = re.compile(r"(?<![\w%.])\d+(\.\d+)?(e[+-]?\d+)?(?!\w)")
 _SCHEDULED = frozenset(row.name for row in (*RULES, *METHODS))
 """Rules of which a schedule says all that code follows from."""
 _DIGITS = 32
+_MOST_SIZE = 2**63 - 1
+"""What larger numbers, which are constants, count for."""
 _LEAST_SIZE = 0.5
 """What 0 counts for, where sizes are compared by how many times one is the other."""
 
@@ -47,7 +49,7 @@ class Workload:
 
         Numbers with a fraction or an exponent, such as the epsilon of a normalisation, are no sizes.
         """
-        whole = [int(n[0]) for n in _NUMBER.finditer(text) if n[1] is None and n[2] is None]
+        whole = [min(int(n[0]), _MOST_SIZE) for n in _NUMBER.finditer(text) if n[1] is None and n[2] is None]
         family = _NUMBER.sub("#", text)
         return cls(kernel_digest(text), kernel_digest(family), (*whole, *extents), label)
 
@@ -62,10 +64,8 @@ def distance(one: Workload, other: Workload) -> float:
     is as far as half as large; infinite where there are not as many."""
     if len(one.sizes) != len(other.sizes) or one.family != other.family:
         return math.inf
-    logarithms = (
-        math.log2(max(a, _LEAST_SIZE) / max(b, _LEAST_SIZE)) for a, b in zip(one.sizes, other.sizes, strict=True)
-    )
-    return sum(map(abs, logarithms))
+    pairs = zip(one.sizes, other.sizes, strict=True)
+    return sum(abs(math.log2(max(a, _LEAST_SIZE)) - math.log2(max(b, _LEAST_SIZE))) for a, b in pairs)
 
 
 def candidate_digest(schedules: Sequence[Schedule], rule: str, values: Values) -> str:

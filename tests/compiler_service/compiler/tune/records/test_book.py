@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
 
 from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
-from compiler_service.compiler.tune.records.book import RecordBook, answers, merge, merged, prune, schedule_of
+from compiler_service.compiler.tune.records.book import RecordBook, answers, best_of, merge, merged, prune, schedule_of
 from compiler_service.compiler.tune.records.lines import read_lines, write_lines
 from compiler_service.compiler.tune.records.record import TrialRecord, Workload
 from tests.compiler_service.compiler.tune.records.trials import OTHER, SCHEDULE, TARGET, trial, trials, workload
@@ -17,9 +18,9 @@ from tests.compiler_service.compiler.tune.records.trials import OTHER, SCHEDULE,
 W = workload().digest
 
 
-def by(factor: int, seconds: float = 1e-3, **changes: object) -> TrialRecord:
+def by(factor: int, seconds: float = 1e-3, **changes: Any) -> TrialRecord:
     """A confirmed schedule of its own."""
-    own = {"schedules": ((Split("y", "m", factor),),), "seconds": seconds, "confirmed": True}
+    own: dict[str, Any] = {"schedules": ((Split("y", "m", factor),),), "seconds": seconds, "confirmed": True}
     return trial(**{**own, **changes})
 
 
@@ -48,6 +49,21 @@ def test_methods_are_those_that_the_default_might_use() -> None:
     assert book.best(W, ()) == plain
     assert book.best(W, ["winograd", "strassen"]) == either
     assert book.best(W, ["winograd"]) is None
+
+
+def test_what_was_settled_otherwise_is_given_up() -> None:
+    old, default = by(8, time=2.0), trial(schedules=(), settled=True, time=3.0, seconds=2e-3)
+    assert RecordBook([old, default], TARGET).best(W, ()) is None
+    later = by(4, time=4.0)
+    assert RecordBook([old, default, later], TARGET).best(W, ()) == later
+    assert RecordBook([old, default], TARGET).is_settled(W, ())
+    assert not RecordBook([old, default], TARGET).is_settled(W, ("winograd",))
+    data = write_lines([old, default])
+    assert answers(data, TARGET) == b""
+    assert best_of([old, default]) == ()
+    assert best_of([old, default, later]) == (later,)
+    kept = prune([old, default, *(by(n, confirmed=False) for n in range(10, 20))], keep=1)
+    assert RecordBook(kept, TARGET).best(W, ()) is None, "what says that it was given up is not dropped"
 
 
 def test_what_was_tried_is_known_whatever_came_of_it() -> None:
@@ -94,7 +110,7 @@ def test_what_is_too_much_is_dropped_where_it_is_worth_least() -> None:
     data = merged(write_lines(many[:20]), write_lines(many[20:]), most=len(write_lines(many)) // 2)
     left = read_lines(data)[0]
     assert 1 < len(left) <= 20
-    assert {r.seconds for r in left} >= {9e-3, 1e-3}
+    assert {r.seconds for r in left} >= {many[8].seconds, many[0].seconds}
     assert merged(write_lines(many), b"", most=0) == write_lines([many[8]]), "what was confirmed is not dropped"
 
 
