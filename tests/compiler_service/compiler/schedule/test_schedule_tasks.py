@@ -9,6 +9,7 @@ import pytest
 
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.apply import apply_schedule
+from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.state import LoopKind
 from compiler_service.compiler.schedule.language.steps import Pack, Parallel
 from compiler_service.compiler.schedule.model.analysis import KernelView
@@ -48,9 +49,22 @@ def test_task_loops(
     extents: tuple[Dim, ...], cycles: float, parallel: tuple[str, ...], serial: tuple[str, ...]
 ) -> None:
     axes = [Axis(name, extent) for name, extent in zip("ab", extents, strict=False)]
-    loops = task_loops("s", axes, cycles, AVX512)
+    loops = task_loops("s", axes, cycles, AVX512, Knobs())
     assert loops.parallel == parallel
     assert loops.serial == serial
+
+
+def test_tasks_may_be_asked_for() -> None:
+    """Of 10 x 10 places, each worth a task: one, or some for each of two cores, and never more than there are places."""
+    knobs, axes = Knobs(), [Axis(name, 10) for name in "ab"]
+    task_loops("s", axes, LEAST_CYCLES_OF_TASK, AVX512, knobs)
+    assert knobs.asked["tasks"].options == (1, 2, 4, 6, 8, 12, 16, 24, 32, 64)
+    one = task_loops("s", axes, LEAST_CYCLES_OF_TASK, AVX512, Knobs({"tasks": 1}))
+    assert (one.parallel, one.serial) == ((), ("a", "b"))
+    many = task_loops("s", axes, LEAST_CYCLES_OF_TASK, AVX512, Knobs({"tasks": 64}))
+    assert many.parallel == ("a", "b.2")
+    longer = task_loops("s", [Axis("a", n)], 1.0, AVX512, Knobs({"cycles of a task": 4 * LEAST_CYCLES_OF_TASK}))
+    assert longer.parallel == (f"a.{4 * LEAST_CYCLES_OF_TASK}",)
 
 
 def test_functions_cost_more_than_sums_and_indices_nothing() -> None:

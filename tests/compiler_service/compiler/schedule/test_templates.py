@@ -168,7 +168,7 @@ def test_as_the_model_answers_the_schedule_is_the_default(case: str) -> None:
 
 @pytest.mark.sampled
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in QUICK else pytest.mark.slow) for c in SPACES])
-@settings(max_examples=5, deadline=None)
+@settings(max_examples=3, deadline=None)
 @given(st.integers(0, 1 << 30), st.booleans())
 def test_any_answers_compute_the_same(case: str, seed: int, alone: bool) -> None:
     space = SPACES[case]
