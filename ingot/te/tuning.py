@@ -18,27 +18,38 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from compiler_service.compiler.backends.table import backend_of
+from compiler_service.compiler.codegen.toolchain.host import machine_name
 from compiler_service.compiler.schedule.language.knobs import NO_VALUES, Knobs, Values
 from compiler_service.compiler.schedule.staging.program import StagedProgram
-from compiler_service.compiler.tune.measuring.local import LocalMeasurer, beside, measuring_core
-from compiler_service.compiler.tune.measuring.trial import Measurer, Timing
-from compiler_service.compiler.tune.program_tuner import ProgramTuner, TunedProgram
-from compiler_service.compiler.tune.programs import ProgramTrials, drawn_numbers
+from compiler_service.compiler.tune.measuring.contents import drawn
+from compiler_service.compiler.tune.measuring.local import LocalMeasurer
+from compiler_service.compiler.tune.measuring.trial import Measurer, OutcomeKind
+from compiler_service.compiler.tune.programs import ProgramProblem, ProgramTask
+from compiler_service.compiler.tune.records.book import RecordBook
+from compiler_service.compiler.tune.records.journal import Journal
+from compiler_service.compiler.tune.records.record import TrialRecord
+from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.sketches.sketch import sketch
+from compiler_service.compiler.tune.trying import Trials
+from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
+from compiler_service.compiler.tune.tuning import require_measurable
+from compiler_service.compiler.tune.watching import TaskProgress
+from compiler_service.compiler.version import compiler_version
 from ingot.artifact import chosen_target
 from ingot.functions import CompiledFunction
 from ingot.te.building import build
 from ingot.te.scheduling import Schedule
 from ingot.te.tensors import Tensor, is_placeholder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import dim_symbols
+from shared_ir.expr.dim import dim_symbols, evaluate
 from shared_ir.machine.target import Target
 
 _EXTENT = 64
@@ -96,8 +107,8 @@ class Tuned:
         values: its answers that are not the default, by the names of the knobs.
         seconds, spread: of a call on one thread, median and half the distance between the quartiles.
         default_seconds, default_spread: of the default schedule, measured side by side with it.
-        trials: schedules that were measured, the default included.
-        failed: points that were no candidates: refused, wrong, crashed or too slow to be waited for.
+        trials: candidates that were tried in this run; ``failed`` of them were none: refused, wrong, crashed or late.
+        history: seconds since the start, and of the best so far, each time that there was a better one.
     """
 
     schedule: Schedule
@@ -130,6 +141,7 @@ def tune(
     target: str | Target = "host",
     seconds: float = 60.0,
     *,
+    records: str | Path | None = None,
     symbols: Mapping[str, int] | None = None,
     arrays: Sequence[np.ndarray] | None = None,
     measurer: Measurer | None = None,
@@ -145,48 +157,108 @@ def tune(
         what: a template; or the tensors to compute, for the generator, which uses none of the compiler's rules.
         args: what the template is called with; the placeholders among them are the arguments of the function.
         target: as :func:`te.build` takes it; the measurer must be able to run it.
-        seconds: that it may take.
+        seconds: that it may take; it is over before that where every candidate was tried.
+        records: a file of trials, JSON lines (docs/tuning.md): what is in it is not measured again, and each trial is added as it ends.
+            What a run has tuned to its end, the next one takes from there without a trial.
         symbols: values of the symbols of extents to measure with; 64 for others.
-        arrays: numbers to measure with, one array for each placeholder of ``args``; drawn between -1 and 1 by default.
+        arrays: numbers to measure with, one array for each placeholder of ``args``; by default floats between -1 and 1, bytes of any
+            value, and 0 for other integers.
         measurer: what runs candidates; this machine by default.
-        progress: is called after each trial, with their number and the least seconds so far.
+        seed: of what is drawn in the search.
+        progress: is called now and then, with the number of trials and the least seconds so far.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, ``args`` lack a placeholder that is read, ``arrays`` do not fit, or the default schedule
-            does not; COMPILER_FAULT, it cannot be run; INVALID_TARGET.
+        IngotError: INVALID_ARGUMENT, ``args`` lack a placeholder that is read, ``arrays`` do not fit, the default schedule does
+            not, or this machine cannot run the target; COMPILER_FAULT, the default schedule cannot be run; INVALID_TARGET;
+            DEVICE_TIMEOUT, the measurer is lost.
     """
     machine = chosen_target(target)
-    make, schedule = _space(what, args, machine)
+    if measurer is None:
+        require_measurable(machine)
+    make, schedule, rule = _space(what, args, machine)
     default = schedule(NO_VALUES)
     given = tuple(a for a in args if isinstance(a, Tensor) and is_placeholder(a))
-    build_arguments = _read(default, given)
+    read = _read(default, given)
     sizes = {name: (symbols or {}).get(name, _EXTENT) for name in sorted(_symbols(default))}
-    numbers = _numbers(build_arguments, given, sizes, arrays)
-    core = measuring_core() if measurer is None else None
-    runs = measurer or LocalMeasurer(core)
+    problem = ProgramProblem(make, rule, machine, _numbers(read, given, sizes, arrays), sizes)
+    task = ProgramTask(problem, seed=seed)
+    log = _Log(None if records is None else Journal(Path(records)), time.monotonic(), progress)
+    book = RecordBook(log.known(), machine)
+    runs = measurer or LocalMeasurer()
     try:
-        with beside(core), backend_of(machine).objects(machine, workers=1) as maker:
-            tuner = ProgramTuner(make, ProgramTrials(machine, numbers, sizes, maker), runs, seed)
-            found = tuner.run(seconds, progress)
+        with Trials(machine, runs) as trials:
+            remembering = Remembering(str(machine), machine_name(), compiler_version())
+            Tuner(trials, book, log, remembering, TuningEffort(seconds), log.hear).run([task])
+            if task.default is None and not book.is_settled(task.workload.digest, ()):
+                trials.default(problem, seconds)  # says why it could not be measured
     finally:
         if measurer is None:
             runs.close()
-    return _tuned(found, schedule(found.point.values), given, machine)
+    return _tuned(_end(task, book, log), log, schedule, given, machine)
 
 
-def _tuned(found: TunedProgram, schedule: Schedule, args: tuple[Tensor, ...], target: Target) -> Tuned:
-    def pair(timing: Timing) -> tuple[float, float]:
-        return timing.seconds, timing.spread
+@dataclass
+class _Log:
+    """Keeps count of trials, and keeps them in a file where there is one."""
 
-    values = found.point.values
+    journal: Journal | None
+    began: float
+    progress: Callable[[int, float], None]
+    made: list[TrialRecord] = field(default_factory=list)
+    history: list[tuple[float, float]] = field(default_factory=list)
+
+    def known(self) -> Sequence[TrialRecord]:
+        return () if self.journal is None else self.journal.read_new()
+
+    def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
+        return candidates if self.journal is None else self.journal.claim(workload, target, candidates)
+
+    def append(self, records: Iterable[TrialRecord]) -> None:
+        new = list(records)
+        self.made += new
+        if self.journal is not None:
+            self.journal.append(new)
+
+    def hear(self, stage: str, done: int, total: int, line: str) -> None:
+        found = TaskProgress.parse(line)
+        if found is None:
+            return
+        if not self.history or found.best < self.history[-1][1]:
+            self.history.append((time.monotonic() - self.began, found.best))
+        self.progress(found.trials, found.best)
+
+    @property
+    def tried(self) -> Sequence[TrialRecord]:
+        """Trials of this run, without those that only confirm one or end the task."""
+        return [r for r in self.made if not r.confirmed and not r.settled]
+
+
+def _end(task: ProgramTask, book: RecordBook, log: _Log) -> TrialRecord:
+    """What tuning ended with, in this run or in the one before."""
+    settled = [r for r in log.made if r.settled]
+    if settled:
+        return settled[-1]
+    known = book.best(task.workload.digest, ())
+    return known or next(r for r in reversed(book.of(task.workload.digest)) if r.settled)
+
+
+def _tuned(
+    record: TrialRecord,
+    log: _Log,
+    schedule: Callable[[Values], Schedule],
+    args: tuple[Tensor, ...],
+    target: Target,
+) -> Tuned:
     return Tuned(
-        schedule,
-        values,
-        *pair(found.timing),
-        *pair(found.default),
-        found.trials,
-        found.failed,
-        found.history,
+        schedule(record.values),
+        record.values,
+        record.seconds,
+        record.spread,
+        record.default_seconds,
+        record.default_spread,
+        len(log.tried),
+        sum(r.outcome is not OutcomeKind.MEASURED for r in log.tried),
+        tuple(log.history),
         args,
         target,
     )
@@ -194,11 +266,12 @@ def _tuned(found: TunedProgram, schedule: Schedule, args: tuple[Tensor, ...], ta
 
 def _space(
     what: Template | Tensor | Sequence[Tensor], args: Sequence[Any], target: Target
-) -> tuple[Callable[[Knobs], StagedProgram], Callable[[Values], Schedule]]:
-    """What makes programs by knobs, and what makes the schedule with given answers."""
+) -> tuple[Callable[[Knobs], StagedProgram], Callable[[Values], Schedule], str]:
+    """What makes programs by knobs, what makes the schedule with given answers, and the name of it."""
     if isinstance(what, Template):
         given: Template = what
-        return lambda knobs: given(knobs, *args)._program, lambda values: given(Knobs(values), *args)
+        rule = f"template {given.name}"
+        return lambda knobs: given(knobs, *args)._program, lambda values: given(Knobs(values), *args), rule
     outputs = (what,) if isinstance(what, Tensor) else tuple(what)
     plain = Schedule(*outputs)._program
 
@@ -207,7 +280,7 @@ def _space(
         found._commit(sketch(plain, target, Knobs(values)))
         return found
 
-    return lambda knobs: sketch(plain, target, knobs), generated
+    return lambda knobs: sketch(plain, target, knobs), generated, "sketches"
 
 
 def _read(schedule: Schedule, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
@@ -234,16 +307,16 @@ def _numbers(
     sizes: Mapping[str, int],
     arrays: Sequence[np.ndarray] | None,
 ) -> dict[Tensor, np.ndarray]:
-    drawn = drawn_numbers(read, sizes)
+    found = {t: drawn(tuple(evaluate(d, sizes) for d in t.shape), t.dtype, number) for number, t in enumerate(read)}
     if arrays is None:
-        return drawn
+        return found
     if len(arrays) != len(given):
         expected = f"{len(given)}, one for each placeholder"
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT, "the arrays do not fit", expected=expected, received=str(len(arrays))
         )
     for tensor, array in zip(given, arrays, strict=True):
-        wanted = drawn.get(tensor)
+        wanted = found.get(tensor)
         if wanted is not None and (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
@@ -251,4 +324,4 @@ def _numbers(
                 expected=f"{wanted.dtype}{list(wanted.shape)}",
                 received=f"{array.dtype}{list(array.shape)}",
             )
-    return {t: np.asarray(a) for t, a in zip(given, arrays, strict=True) if t in drawn}
+    return {t: np.asarray(a) for t, a in zip(given, arrays, strict=True) if t in found}

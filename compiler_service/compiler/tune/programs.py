@@ -1,162 +1,180 @@
-"""Trials of staged programs: what a call of a schedule computes, as code for a measurer, with memory for all that it reads and writes."""
+"""Staged programs as scheduling problems: what a template or the generator makes of them, as code, with memory for all that a call
+reads and writes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
-from compiler_service.compiler.backends.face import Backend, ObjectMaker
+from compiler_service.compiler.backends.face import ObjectMaker, SourceCode
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.schedule.staging.instructions import check_instructions
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lowerings
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
+from compiler_service.compiler.tensor_expr.text import print_tensors
+from compiler_service.compiler.tune.measuring.contents import disagreement
 from compiler_service.compiler.tune.measuring.trial import Content, Launch, Trial, TrialBuffer
+from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
+from compiler_service.compiler.tune.tasks import TuningTask
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import evaluate, product
 from shared_ir.machine.target import Target
 
-_SEED = 20_08
-"""Of the numbers that arguments are filled with."""
+MakeProgram: TypeAlias = Callable[[Knobs], StagedProgram]
+"""A template of programs; all that it makes have the same results. Raises IngotError where answers do not fit together."""
+
 _SYMBOL = "kernel"
 """What each object exports; each is loaded by itself."""
-_ROUNDINGS = 256
-"""Roundings of the largest result by which results of one computation may differ."""
 _MOST_TEXT = 1 << 20
 """Bytes of the text of a kernel: longer ones take LLVM more than a second."""
+_MOST_KEPT = 512
+"""Objects that are kept, to be used by candidates that have a nest in common."""
 
 
-@dataclass
-class ProgramTrials:
-    """Makes trials of schedules of one program, which all compute the same from the same numbers.
+@dataclass(frozen=True)
+class LoweredProgram(LoweredCandidate):
+    """A candidate as loops and code, nest by nest; nests that candidates have in common are compiled once.
 
     Attributes:
-        target: that they run on.
-        arguments: what each argument holds, by the tensors that the program was made of.
-        symbols: values of the symbols of extents.
+        kept: objects by the text of their code.
     """
 
-    target: Target
-    arguments: Mapping[Tensor, np.ndarray]
-    symbols: Mapping[str, int]
-    maker: ObjectMaker
-    _lowerings: Lowerings = field(default_factory=Lowerings)
-    _objects: dict[str, bytes] = field(default_factory=dict)
-    _contents: dict[Tensor, Content] = field(default_factory=dict)
+    kept: dict[str, Future[bytes]] = field(default_factory=dict, compare=False, repr=False)
 
-    def of(self, program: StagedProgram) -> Trial:
-        """The trial of ``program``.
+    def submit(self, maker: ObjectMaker) -> tuple[Future[bytes], ...]:
+        for source in self.sources:
+            if source.text not in self.kept:
+                self.kept[source.text] = maker.submit(_SYMBOL, source)
+        found = tuple(self.kept[source.text] for source in self.sources)
+        while len(self.kept) > _MOST_KEPT:
+            del self.kept[next(iter(self.kept))]
+        return found
 
-        Raises:
-            IngotError: INVALID_ARGUMENT, the schedule does not fit; what the code generator says; COMPILER_FAULT.
-        """
-        kernels = self._lowerings.of(program, self.target)
-        backend = backend_of(self.target)
+
+class ProgramProblem:
+    """A program that ``make`` makes; implements :class:`~compiler_service.compiler.tune.problem.SchedulingProblem`.
+
+    Args:
+        make: the template, or the generator; ``rule``: its name.
+        arrays: what arguments hold, by the tensors that programs are made of.
+        extents: values of all symbols.
+    """
+
+    def __init__(
+        self,
+        make: MakeProgram,
+        rule: str,
+        target: Target,
+        arrays: Mapping[Tensor, np.ndarray],
+        extents: Mapping[str, int],
+    ) -> None:
+        self._make, self._rule, self._target = make, rule, target
+        self._arrays, self._extents = arrays, dict(extents)
+        self._plain = make(Knobs())
+        self._lowerings = Lowerings()
+        self._lowered: list[LoweredKernel] = []
+        self._kept: dict[str, Future[bytes]] = {}
+        self._contents: dict[str, Content] = {}
+
+    @property
+    def text(self) -> str:
+        """The definitions, and what schedules them: shares of the time of one default say nothing of another one's."""
+        results = (t for t, v in self._plain.values.items() if v.name in self._plain.outputs)
+        return "\n".join((self._rule, *map(print_tensors, results)))
+
+    @property
+    def label(self) -> str:
+        return f"{', '.join(self._plain.outputs)} by {self._rule}"
+
+    @property
+    def extents(self) -> Mapping[str, int]:
+        return self._extents
+
+    def candidate(self, knobs: Knobs) -> Candidate:
+        program = self._make(knobs)
+        return Candidate(self._rule, knobs.values, tuple(k.schedule for k in program.kernels()), program)
+
+    def lowered(self, candidate: Candidate) -> LoweredCandidate:
+        backend, program = backend_of(self._target), candidate.program
+        kernels = self._lowerings.of(program, self._target)
+        functions, sources = list[Function](), list[SourceCode]()
+        for kernel in kernels:
+            check_instructions(kernel, self._target)
+            function = backend.loop_pipeline.run(kernel.function, verifies=True)
+            source = backend.kernel(function, self._target, _SYMBOL)
+            _require_short(kernel, source)
+            functions.append(function)
+            sources.append(source)
+        symbols = (_SYMBOL,) * len(kernels)
+        return LoweredProgram(candidate, tuple(functions), tuple(sources), symbols, self._kept)
+
+    def trial(self, lowered: LoweredCandidate, code: Sequence[bytes], most_copied: int) -> Trial:
+        program: StagedProgram = lowered.candidate.program
         numbers: dict[str, int] = {}
         buffers: list[TrialBuffer] = []
-        for tensor, value in program.values.items():
-            if tensor in self.arguments:
-                numbers[value.name] = len(buffers)
-                buffers.append(TrialBuffer(self.arguments[tensor].nbytes, self._content(tensor)))
+        for tensor, array in self._arrays.items():
+            if tensor in program.values:
+                numbers[program.values[tensor].name] = len(buffers)
+                buffers.append(TrialBuffer(array.nbytes, self._content(tensor.name, array)))
+        kernels = program.kernels()
         for kernel in kernels:
-            value = kernel.kernel.stage.value
-            numbers[value.name] = len(buffers)
-            buffers.append(TrialBuffer(self._size(value), is_result=value.name in program.outputs))
-        code, launches = [], []
-        for kernel in kernels:
-            function, data = self._compiled(kernel, backend)
-            named = (*kernel.kernel.arguments, kernel.kernel.output)
-            code.append(data)
-            launches.append(self._launch(function, tuple(numbers[t.name] for t in named)))
-        return Trial(self.target, tuple(code), tuple(launches), tuple(buffers))
+            name = kernel.stage.name
+            numbers[name] = len(buffers)
+            buffers.append(TrialBuffer(self._size(kernel.stage.value), is_result=name in program.outputs))
+        launches = (
+            self._launch(function, tuple(numbers[t.name] for t in (*kernel.arguments, kernel.output)))
+            for kernel, function in zip(kernels, lowered.functions, strict=True)
+        )
+        return Trial(self._target, tuple(code), tuple(launches), tuple(buffers))
 
-    def results(self, program: StagedProgram, found: Sequence[bytes]) -> dict[str, np.ndarray]:
-        """The results of a trial of ``program`` by name, from what its outcome has."""
-        names = [k.stage.name for k in program.kernels() if k.stage.name in program.outputs]
-        values = {name: program.stage(name).value for name in names}
-        return {
-            name: np.frombuffer(data, _numpy_type(values[name])).reshape(
-                [evaluate(d, self.symbols) for d in values[name].shape]
-            )
-            for name, data in zip(names, found, strict=True)
-        }
+    def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
+        if len(expected) != len(found):
+            return f"it has {len(found)} results in place of {len(expected)}"
+        program: StagedProgram = candidate.program
+        kinds = (k.stage.value.dtype for k in program.kernels() if k.stage.name in program.outputs)
+        pairs = zip(expected, found, kinds, strict=True)
+        return next(filter(None, (disagreement(a, b, dtype) for a, b, dtype in pairs)), "")
 
     def _launch(self, function: Function, buffers: tuple[int, ...]) -> Launch:
-        symbols = tuple(self.symbols[s.name] for s in function.symbols)
-        tasks = evaluate(function.tasks, self.symbols)
-        return Launch(_SYMBOL, buffers, symbols, tasks, scratch_size(function))
+        symbols = tuple(self._extents[s.name] for s in function.symbols)
+        return Launch(_SYMBOL, buffers, symbols, evaluate(function.tasks, self._extents), scratch_size(function))
 
     def _size(self, tensor: Tensor) -> int:
-        return max(1, evaluate(product(tensor.shape), self.symbols) * tensor.dtype.itemsize)
+        return evaluate(product(tensor.shape), self._extents) * tensor.dtype.itemsize
 
-    def _content(self, tensor: Tensor) -> Content:
-        if tensor not in self._contents:
-            self._contents[tensor] = Content.of(np.ascontiguousarray(self.arguments[tensor]).tobytes())
-        return self._contents[tensor]
-
-    def _compiled(self, kernel: LoweredKernel, backend: Backend) -> tuple[Function, bytes]:
-        """Its loops and their object; equal loops are compiled once."""
-        function = backend.loop_pipeline.run(kernel.function, verifies=False)
-        source = backend.kernel(function, self.target, _SYMBOL)
-        if len(source.text) > _MOST_TEXT:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"schedule: {kernel.kernel.stage.name} is repeated too often to be compiled in a second",
-                expected=f"at most {_MOST_TEXT >> 20} MiB of code",
-                received=f"{len(source.text) >> 20} MiB",
-                remedy="Unroll fewer loops.",
-            )
-        if source.text not in self._objects:
-            self._objects[source.text] = self.maker.submit(_SYMBOL, source).result()
-        return function, self._objects[source.text]
+    def _content(self, name: str, array: np.ndarray) -> Content:
+        if name not in self._contents:
+            self._contents[name] = Content.of(np.ascontiguousarray(array).tobytes())
+        return self._contents[name]
 
 
-def drawn_numbers(tensors: Sequence[Tensor], symbols: Mapping[str, int]) -> dict[Tensor, np.ndarray]:
-    """Numbers for arguments: floats between -1 and 1, small whole numbers, either of two truth values.
+class ProgramTask(TuningTask):
+    """The one task of a program, which is tuned for as long as there is time: evolution finds its way after many trials without a gain."""
 
-    Raises:
-        IngotError: UNSUPPORTED_DTYPE, numpy has no such type.
-    """
-    numbers = np.random.default_rng(_SEED)
-    found = {}
-    for tensor in tensors:
-        shape, kind = [evaluate(d, symbols) for d in tensor.shape], _numpy_type(tensor)
-        if tensor.dtype.is_float:
-            found[tensor] = numbers.uniform(-1, 1, shape).astype(kind)
-        else:
-            found[tensor] = numbers.integers(0, 2 if tensor.dtype.itemsize == 1 else 4, shape).astype(kind)
-    return found
+    def gained(self, share_before: float) -> None:
+        is_spent = self.is_done
+        super().gained(share_before)
+        self.is_done = is_spent
+        self._hope = max(self._hope, _LEAST_HOPE)
 
 
-def _numpy_type(tensor: Tensor) -> np.dtype[np.generic]:
-    try:
-        return tensor.dtype.numpy
-    except TypeError as error:
+_LEAST_HOPE = 1e-6
+
+
+def _require_short(kernel: LoweredKernel, source: SourceCode) -> None:
+    if len(source.text) > _MOST_TEXT:
         raise IngotError(
-            ErrorCode.UNSUPPORTED_DTYPE,
-            f"{tensor.name} cannot be measured: {error}",
-            expected="a type that numpy has",
-            received=tensor.dtype,
-            remedy="Compute in float32, and cast where it is read.",
-        ) from error
-
-
-def differs(found: np.ndarray, wanted: np.ndarray) -> str:
-    """How ``found`` is another result than ``wanted``, beyond the rounding of sums in another order; empty where it is not.
-
-    Floats may be as far apart as a few hundred roundings of the largest of them; infinities and NaN must stand at the same places.
-    """
-    if not np.issubdtype(wanted.dtype, np.floating) and wanted.dtype.kind != "V":
-        count = int((found != wanted).sum())
-        return f"{count} of {wanted.size} elements differ" if count else ""
-    here, there = found.astype(np.float64), wanted.astype(np.float64)
-    finite = np.isfinite(there)
-    if not np.array_equal(np.where(finite, 0.0, here), np.where(finite, 0.0, there), equal_nan=True):
-        return "infinities or NaN stand at other places"
-    scale = float(np.abs(there[finite]).max(initial=0.0)) or 1.0
-    error = float(np.abs(here[finite] - there[finite]).max(initial=0.0)) / scale
-    limit = _ROUNDINGS * (np.finfo(wanted.dtype).eps if wanted.dtype.kind == "f" else 2.0**-7)
-    return f"an element is off by {error:.1e} of the largest, more than {limit:.1e}" if not error <= limit else ""
+            ErrorCode.INVALID_ARGUMENT,
+            f"schedule: {kernel.kernel.stage.name} is repeated too often to be compiled in a second",
+            expected=f"at most {_MOST_TEXT >> 20} MiB of code",
+            received=f"{len(source.text) >> 10} KiB",
+            remedy="Unroll fewer loops.",
+        )

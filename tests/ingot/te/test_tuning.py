@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,7 +75,7 @@ def test_the_best_of_a_template_is_taken(measurer: BySize) -> None:
     tuned = te.tune(tiled, [A, W], seconds=ENOUGH, measurer=measurer)
     assert tuned.seconds == min(measurer.sizes) < tuned.default_seconds
     assert tuned.values
-    assert tuned.trials + tuned.failed == 12
+    assert 1 < tuned.trials <= 11
     a, w = numbers(A, W)
     np.testing.assert_allclose(tuned.build()(a, w), a @ w, rtol=1e-4)
     assert str(tuned.schedule) == str(tiled.schedule(A, W, values=tuned.values))
@@ -86,8 +87,8 @@ def test_so_is_that_of_the_generator(measurer: BySize) -> None:
     told = lambda trials, best: seen.append((trials, best))
     tuned = te.tune(plain(), [A, W], seconds=SECONDS, measurer=measurer, progress=told)
     assert tuned.seconds <= tuned.default_seconds
-    assert seen[-1] == (tuned.trials, min(measurer.sizes))
-    assert [trials for trials, _ in seen] == list(range(1, tuned.trials + 1))
+    assert [trials for trials, _ in seen] == sorted(trials for trials, _ in seen)
+    assert seen[-1][0] == tuned.trials
     assert [best for _, best in tuned.history] == sorted({best for _, best in tuned.history}, reverse=True)
     a, w = numbers(A, W)
     np.testing.assert_allclose(tuned.build()(a, w), a @ w, rtol=1e-4)
@@ -125,7 +126,7 @@ def test_answers_that_do_not_fit_are_passed_over(measurer: BySize) -> None:
         return s
 
     tuned = te.tune(choosy, [A], seconds=ENOUGH, measurer=measurer)
-    assert tuned.trials == 2
+    assert (tuned.trials, tuned.failed) == (1, 0)  # the other one that fits
     assert tuned.values.get("tile", 8) in (4, 8)
 
 
@@ -140,7 +141,6 @@ def test_sizes_that_only_a_call_knows_are_given(measurer: BySize) -> None:
 def test_it_measures_on_this_machine() -> None:
     """Without a measurer of ours."""
     tuned = te.tune(plain(), [A, W], seconds=1.0)
-    assert tuned.trials >= 1
     assert 0 < tuned.seconds <= tuned.default_seconds
 
 
@@ -161,6 +161,23 @@ def test_misuse_is_said(what: te.Tensor, args: list[te.Tensor], more: dict[str, 
 
 
 def test_code_of_another_machine_cannot_be_measured() -> None:
-    with pytest.raises(IngotError, match="default schedule cannot be measured") as error:
+    with pytest.raises(IngotError, match="cannot run code for the target") as error:
         te.tune(plain(), [A, W], "raspberry-pi/4b", seconds=1.0)
+    assert error.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_a_default_that_crashes_is_said(measurer: BySize) -> None:
+    far = te.compute((24, 40), lambda i, j: A[i + (1 << 40), j], name="B")
+    with pytest.raises(IngotError, match="cannot be measured") as error:
+        te.tune(far, [A], seconds=SECONDS, measurer=measurer)
     assert error.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_what_was_tuned_to_its_end_is_not_measured_again(measurer: BySize, tmp_path: Path) -> None:
+    records = tmp_path / "trials.jsonl"
+    first = te.tune(tiled, [A, W], seconds=ENOUGH, measurer=measurer, records=records)
+    count = len(measurer.sizes)
+    again = te.tune(tiled, [A, W], seconds=ENOUGH, measurer=measurer, records=records)
+    assert (again.trials, len(measurer.sizes)) == (0, count)
+    assert (again.values, again.seconds) == (first.values, first.seconds)
+    assert str(again.schedule) == str(first.schedule)

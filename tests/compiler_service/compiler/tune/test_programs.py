@@ -1,85 +1,105 @@
-"""Trials of staged programs: what they run on, and which results are the same."""
+"""Programs as scheduling problems: what their trials run on, and what they compute."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from concurrent.futures import Future
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from compiler_service.compiler.backends.face import SourceCode
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, compute, placeholder, reduce
+from compiler_service.compiler.tune import programs
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
-from compiler_service.compiler.tune.programs import ProgramTrials, differs, drawn_numbers
+from compiler_service.compiler.tune.measuring.trial import Outcome, Trial
+from compiler_service.compiler.tune.programs import ProgramProblem
 from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
 from shared_ir.expr.dim import symbol
 
 N = symbol("n")
 X = placeholder("X", (N, 5), DType.FLOAT32)
 ROWS = reduce(ReduceOp.SUM, (N,), (5,), lambda i, k: X[i, k], name="rows", axes=("i",), reduced=("k",))
-SCALED = compute((N, 5), lambda i, j: X[i, j] * ROWS[i], name="scaled")
+SCALED = compute((N, 5), lambda i, j: X[i, j] * ROWS[i], name="scaled", axes=("i", "j"))
+NUMBERS = np.random.default_rng(1).random((7, 5), dtype=np.float32)
 
 
-@pytest.fixture
-def trials() -> Iterator[ProgramTrials]:
-    target, sizes = host_target(), {"n": 7}
-    with backend_of(target).objects(target, workers=0) as maker:
-        yield ProgramTrials(target, drawn_numbers([X], sizes), sizes, maker)
-
-
-def test_a_trial_computes_all_results(trials: ProgramTrials) -> None:
+def tiled(knobs: Knobs) -> StagedProgram:
     program = StagedProgram.of([SCALED, ROWS])
-    trial = trials.of(program)
+    stage = program.stage("scaled")
+    steps = (Split("scaled", "i", knobs.choice("tile", (2, 4), 2)),)
+    return program.with_stage(replace(stage, steps=steps))
+
+
+def problem() -> ProgramProblem:
+    return ProgramProblem(tiled, "tiled", host_target(), {X: NUMBERS}, {"n": 7})
+
+
+def run(own: ProgramProblem, knobs: Knobs) -> tuple[Trial, Outcome]:
+    lowered = own.lowered(own.candidate(knobs))
+    with backend_of(host_target()).objects(host_target(), workers=0) as maker:
+        trial = own.trial(lowered, [f.result() for f in lowered.submit(maker)], 0)
+    measurer = LocalMeasurer()
+    try:
+        return trial, measurer.run((trial,), 0.01)[0]
+    finally:
+        measurer.close()
+
+
+def test_a_trial_computes_all_results() -> None:
+    own = problem()
+    trial, outcome = run(own, Knobs())
     assert [launch.symbols for launch in trial.launches] == [(7,), (7,)]
     assert [b.size for b in trial.buffers] == [7 * 5 * 4, 7 * 4, 7 * 5 * 4]
     assert [b.is_result for b in trial.buffers] == [False, True, True]
-    measurer = LocalMeasurer()
-    try:
-        (outcome,) = measurer.run((trial,), 0.01)
-    finally:
-        measurer.close()
-    found, x = trials.results(program, outcome.results), trials.arguments[X]
-    np.testing.assert_allclose(found["rows"], x.sum(1), rtol=1e-5)
-    np.testing.assert_allclose(found["scaled"], x * x.sum(1, keepdims=True), rtol=1e-5)
+    rows, scaled = (np.frombuffer(r, np.float32) for r in outcome.results)
+    np.testing.assert_allclose(rows, NUMBERS.sum(1), rtol=1e-5)
+    np.testing.assert_allclose(scaled.reshape(7, 5), NUMBERS * NUMBERS.sum(1, keepdims=True), rtol=1e-5)
 
 
-def test_equal_loops_are_compiled_once(trials: ProgramTrials) -> None:
-    first, again = (trials.of(StagedProgram.of([SCALED, ROWS])) for _ in range(2))
-    assert all(one is other for one, other in zip(first.code, again.code, strict=True))
+def test_candidates_are_told_apart_by_their_schedules() -> None:
+    own = problem()
+    first, same, other = (own.candidate(Knobs({"tile": tile})) for tile in (2, 2, 4))
+    assert first.digest == same.digest != other.digest
+    assert "tiled" in own.text
+    assert own.label == "scaled, rows by tiled"
 
 
-@pytest.mark.parametrize("kind", ["float32", "float16", "float64"])
-def test_roundings_are_no_difference(kind: str) -> None:
-    wanted = np.linspace(-3, 5, 100).astype(kind)
-    assert differs(wanted, wanted) == ""
-    assert differs((wanted * (1 + 4 * np.finfo(kind).eps)).astype(kind), wanted) == ""
-    assert "off by" in differs((wanted.astype(np.float64) + 3000 * np.finfo(kind).eps).astype(kind), wanted)
+def test_results_are_compared_one_by_one() -> None:
+    own = problem()
+    candidate, results = own.candidate(Knobs()), run(own, Knobs())[1].results
+    assert own.disagreement(results, results, candidate) == ""
+    wrong = (results[0], (np.frombuffer(results[1], np.float32) + 1).tobytes())
+    assert "differs" in own.disagreement(results, wrong, candidate)
+    assert "1 results in place of 2" in own.disagreement(results, results[:1], candidate)
 
 
-@pytest.mark.parametrize("wrong", [np.nan, np.inf, -np.inf])
-def test_what_is_no_number_must_stand_where_it_stood(wrong: float) -> None:
-    wanted = np.array([1.0, 2.0, wrong], np.float32)
-    assert differs(wanted, wanted) == ""
-    assert differs(wanted[::-1], wanted)
-    assert differs(np.array([1.0, 2.0, 3.0], np.float32), wanted)
-    assert differs(wanted, np.array([1.0, 2.0, 3.0], np.float32))
+class Counting:
+    """Makes no objects, and counts what is asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def submit(self, name: str, source: SourceCode) -> Future[bytes]:
+        self.asked += 1
+        return Future()
 
 
-def test_whole_numbers_are_the_same_or_are_not() -> None:
-    wanted = np.arange(5)
-    assert differs(wanted, wanted) == ""
-    assert differs(wanted + (wanted == 3), wanted) == "1 of 5 elements differ"
+def test_nests_in_common_are_compiled_once() -> None:
+    own, maker = problem(), Counting()
+    for tile in (2, 4, 2):
+        own.lowered(own.candidate(Knobs({"tile": tile}))).submit(maker)
+    assert maker.asked == 3  # the rows, and two ways to scale them
 
 
-def test_numbers_are_the_same_each_time() -> None:
-    kinds = [
-        placeholder("a", (4,), DType.FLOAT16),
-        placeholder("b", (4,), DType.INT64),
-        placeholder("c", (4,), DType.BOOL),
-    ]
-    first, again = drawn_numbers(kinds, {}), drawn_numbers(kinds, {})
-    for tensor in kinds:
-        np.testing.assert_array_equal(first[tensor], again[tensor])
-        assert first[tensor].dtype == tensor.dtype.numpy
+def test_code_that_takes_too_long_to_compile_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    own = problem()
+    monkeypatch.setattr(programs, "_MOST_TEXT", 1000)
+    with pytest.raises(IngotError, match="repeated too often"):
+        own.lowered(own.candidate(Knobs()))
