@@ -43,7 +43,9 @@ class _Learned:
     def of(cls, samples: Sequence[_Sample]) -> _Learned:
         encoding = ValueEncoding.of(s.about for s in samples)
         shares = np.array([s.share for s in samples])
-        return cls(encoding, CostModel.fit(encoding.matrix([s.about for s in samples]), shares, [s.group for s in samples]))
+        return cls(
+            encoding, CostModel.fit(encoding.matrix([s.about for s in samples]), shares, [s.group for s in samples])
+        )
 
     def predict(self, samples: Sequence[ValueSample]) -> np.ndarray:
         return self.model.predict(self.encoding.matrix(samples))

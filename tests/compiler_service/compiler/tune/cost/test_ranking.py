@@ -26,7 +26,9 @@ def points(count: int, seed: int = 0) -> Iterator[tuple[Point, float]]:
     for _ in range(count):
         tile, rule, flag = chance.choice([8, 16, 32, 64, 128]), chance.choice(RULES), chance.random() < 0.5
         share = 2 ** abs(np.log2(tile) - 5) * (1 + RULES.index(rule) % 2 * -0.5) + 0.01 * flag
-        values = {name: value for name, value in (("tile", tile), ("rule", rule), ("flag", flag)) if chance.random() < 0.9}
+        values = {
+            name: value for name, value in (("tile", tile), ("rule", rule), ("flag", flag)) if chance.random() < 0.9
+        }
         yield Point.of(values), share if len(values) == 3 else 4.0
 
 
