@@ -103,8 +103,8 @@ FEATURES: Mapping[str, str] = {
     **{f"level {n} {name}": meaning for n in range(LEVELS) for name, meaning in _OF_LEVEL.items()},
     **{f"buffer {n} {name}": meaning for n in range(BUFFERS) for name, meaning in _OF_BUFFER.items()},
 }
-"""The features in their order, and what each says; of loops around the hot one (``level``), 0 is the hot one itself, of buffers the one that
-is accessed most."""
+"""The features in their order, and what each says. Of loops around the hot one (``level``) 0 is the hot one itself, of buffers the one
+that is accessed most."""
 NAMES: Sequence[str] = tuple(FEATURES)
 _AS_THEY_ARE = frozenset({"hot share", *(f"buffer {n} private" for n in range(BUFFERS))})
 

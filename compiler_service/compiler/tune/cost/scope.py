@@ -167,7 +167,7 @@ class LoopScope:
         key = expr, first, last
         found = self._widths.get(key)
         if found is None:
-            moves = any([first <= level < last for level in self.levels(expr)])
+            moves = any(first <= level < last for level in self.levels(expr))
             found = self._widths[key] = self._width(expr, first, last) if moves else _width_of_lanes(expr)
         return found
 
