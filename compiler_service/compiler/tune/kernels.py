@@ -17,7 +17,7 @@ from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.tune.measuring.contents import disagreement, drawn
-from compiler_service.compiler.tune.measuring.trial import Content, Launch, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, Trial, TrialBuffer
 from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
 from shared_ir.expr.dim import evaluate, product
 from shared_ir.machine.target import Target
@@ -80,7 +80,7 @@ class KernelProblem:
             for number, preparation in enumerate(preparations)
         ]
         buffers.append(TrialBuffer(self._bytes(function, len(preparations)), is_result=True))
-        launch = Launch(
+        launch = TrialLaunch(
             symbol=self._kernel.name,
             buffers=tuple(range(len(buffers))),
             symbols=tuple(self.extents[s.name] for s in function.symbols),

@@ -21,7 +21,7 @@ from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
 from compiler_service.compiler.tune.measuring.contents import disagreement
-from compiler_service.compiler.tune.measuring.trial import Content, Launch, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, Trial, TrialBuffer
 from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
 from compiler_service.compiler.tune.tasks import TuningTask
 from shared_ir.errors import ErrorCode, IngotError
@@ -143,9 +143,9 @@ class ProgramProblem:
         pairs = zip(expected, found, kinds, strict=True)
         return next(filter(None, (disagreement(a, b, dtype) for a, b, dtype in pairs)), "")
 
-    def _launch(self, function: Function, buffers: tuple[int, ...]) -> Launch:
+    def _launch(self, function: Function, buffers: tuple[int, ...]) -> TrialLaunch:
         symbols = tuple(self._extents[s.name] for s in function.symbols)
-        return Launch(_SYMBOL, buffers, symbols, evaluate(function.tasks, self._extents), scratch_size(function))
+        return TrialLaunch(_SYMBOL, buffers, symbols, evaluate(function.tasks, self._extents), scratch_size(function))
 
     def _size(self, tensor: Tensor) -> int:
         return evaluate(product(tensor.shape), self._extents) * tensor.dtype.itemsize

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.zig import compile_c
-from compiler_service.compiler.tune.measuring.trial import Content, Launch, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, Trial, TrialBuffer
 from shared_ir.artifact.signature import SigningKey, public_pem
 from shared_ir.machine.target import Target
 from tests.house.test_imports import ROOT
@@ -70,7 +70,7 @@ def candidate(text: str = DOUBLES, target: Target | None = None, copies: int = 1
         TrialBuffer(INPUT.nbytes, Content.of(INPUT.tobytes()), copies),
         TrialBuffer(INPUT.nbytes, is_result=True),
     )
-    return Trial(own, (compile_c(HEAD + text, own),), (Launch("k", (0, 1), (), COUNT, 64),), buffers)
+    return Trial(own, (compile_c(HEAD + text, own),), (TrialLaunch("k", (0, 1), (), COUNT, 64),), buffers)
 
 
 @dataclass

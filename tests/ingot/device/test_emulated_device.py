@@ -15,7 +15,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.tune.measuring.device import DeviceMeasurer
-from compiler_service.compiler.tune.measuring.trial import Content, Launch, OutcomeKind, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, OutcomeKind, Trial, TrialBuffer
 from ingot.devices import DeviceConnection
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
@@ -47,7 +47,7 @@ def trial_of(function: Function, target: Target, arrays: Mapping[str, np.ndarray
         TrialBuffer(size, Content.of(arrays[name].tobytes())) if name in arrays else TrialBuffer(size, is_result=True)
         for name, size in sizes.items()
     )
-    launch = Launch("kernel", tuple(range(len(buffers))), (), evaluate(function.tasks, {}), scratch_size(function))
+    launch = TrialLaunch("kernel", tuple(range(len(buffers))), (), evaluate(function.tasks, {}), scratch_size(function))
     return Trial(target, (compile_ir(emit_kernel(function, target, "kernel"), target),), (launch,), buffers)
 
 

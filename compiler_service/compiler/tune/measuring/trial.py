@@ -14,7 +14,7 @@ from shared_ir.machine.target import Target
 
 
 @dataclass(frozen=True)
-class Launch:
+class TrialLaunch:
     """One kernel, called once for all of its tasks, on one thread.
 
     Attributes:
@@ -72,7 +72,7 @@ class Trial:
 
     target: Target
     code: tuple[bytes, ...]
-    launches: tuple[Launch, ...]
+    launches: tuple[TrialLaunch, ...]
     buffers: tuple[TrialBuffer, ...]
 
     @cached_property

@@ -48,7 +48,7 @@ def work(rows: int, depth: int, columns: int, window: int = 1) -> ContractionWor
 
 def division(given: ContractionWork, cores: int) -> Division:
     tiles = [Tile(h, 16 * v) for h, v in register_tiles(given.rows, given.columns, AVX512, F32)]
-    return best_division(given, tiles, replace(AVX512, cores=cores))[2]
+    return best_division(given, tuple(tiles), replace(AVX512, cores=cores))[2]
 
 
 def tasks(given: ContractionWork, d: Division) -> int:
@@ -88,7 +88,7 @@ def test_no_row_waits_for_weights_from_the_second_level() -> None:
     """Two rows of four vectors are multiplied faster than the 256 bytes of weights for them arrive."""
     given = work(7, 1024, 2048, window=7)
     tiles = [Tile(h, 16 * v) for h, v in register_tiles(given.rows, given.columns, AVX512, F32)]
-    tile = best_division(given, tiles, AVX512)[1]
+    tile = best_division(given, tuple(tiles), AVX512)[1]
     assert tile.width // 16 <= min(tile.height, given.rows % tile.height or tile.height)
 
 

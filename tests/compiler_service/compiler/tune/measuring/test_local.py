@@ -12,7 +12,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.tune.measuring import local
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer, beside, measuring_core
-from compiler_service.compiler.tune.measuring.trial import Content, Launch, OutcomeKind, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, OutcomeKind, Trial, TrialBuffer
 
 _KERNEL = """
 define void @k(ptr %buffers, ptr %symbols, i64 %begin, i64 %end, ptr %scratch, ptr %goes_on) {{
@@ -33,7 +33,7 @@ def trial(body: str, content: bytes = b"\x07\0\0\0\0\0\0\0", copies: int = 1) ->
     target = host_target()
     code = compile_ir(_KERNEL.format(body=body), target)
     buffers = (TrialBuffer(8, Content.of(content), copies), TrialBuffer(8, is_result=True))
-    return Trial(target, (code,), (Launch("k", (0, 1), (), 1, 64),), buffers)
+    return Trial(target, (code,), (TrialLaunch("k", (0, 1), (), 1, 64),), buffers)
 
 
 @pytest.fixture
