@@ -145,7 +145,7 @@ def correlation(one: np.ndarray, other: np.ndarray) -> float:
 
 def _ranks(values: np.ndarray) -> np.ndarray:
     below = (values[:, None] > values[None, :]).sum(1)
-    return below + ((values[:, None] == values[None, :]).sum(1) - 1) / 2
+    return np.asarray(below + ((values[:, None] == values[None, :]).sum(1) - 1) / 2)
 
 
 def recall(predicted: np.ndarray, shares: np.ndarray, part: float = 0.1) -> float:

@@ -7,10 +7,10 @@ from collections.abc import Collection, Sequence
 from compiler_service.compiler.program.kernels import Kernel, ScheduledKernel
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
+from compiler_service.compiler.tune.cost.ranking import TaskRanking
 from compiler_service.compiler.tune.kernels import KernelProblem
 from compiler_service.compiler.tune.problem import Candidate, SchedulingProblem
 from compiler_service.compiler.tune.records.record import TrialRecord, Workload
-from compiler_service.compiler.tune.search.face import Rank
 from compiler_service.compiler.tune.search.phases import Phases
 from compiler_service.compiler.tune.search.point import DEFAULT, Point
 from compiler_service.compiler.tune.trying import Default, Tried
@@ -51,13 +51,16 @@ class TuningTask:
         self._made: dict[str, Candidate] = {}
         self._measured: dict[str, float | None] = {}
         self._seed = seed
+        self._ranking: TaskRanking | None = None
         self.search = Phases(self.candidate, seed=seed)
 
-    def begin(self, default: Default, seeds: Sequence[Point], rank: Rank | None = None) -> None:
-        """Search from here: the default schedule is measured."""
-        self.default = default
-        self.search = Phases(self.candidate, seeds, self._seed, rank)
+    def begin(self, default: Default, seeds: Sequence[Point], ranking: TaskRanking | None = None) -> None:
+        """Search from here: the default schedule is measured. ``ranking`` learns of each trial, and ranks points once it can."""
+        self.default, self._ranking = default, ranking
+        self.search = Phases(self.candidate, seeds, self._seed)
         self.search.tell(DEFAULT, default.timing.seconds)
+        if ranking is not None:
+            ranking.learn(DEFAULT, 1.0)
         self._measured[default.candidate.digest] = 1.0
 
     def candidate(self, knobs: Knobs) -> Candidate:
@@ -79,7 +82,14 @@ class TuningTask:
         """That ``candidate`` takes ``share`` of the default's time; None: it is no candidate."""
         if candidate is not None:
             share = self._measured.setdefault(candidate.digest, share)
+        if share is not None and self._ranking is not None:
+            self._ranking.learn(point, share)
         self.search.tell(point, None if share is None or self.default is None else share * self.default.timing.seconds)
+
+    def propose(self, count: int) -> Sequence[Point]:
+        """Up to ``count`` points to try next; none where the search has come to its end."""
+        self.search.rank = self._ranking if self._ranking is not None and self._ranking.is_ready else None
+        return self.search.propose(count)
 
     def keep(self, tried: Tried) -> None:
         """One more trial."""

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.tune.cost.ranking import Ranking
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.problem import Candidate, SchedulingProblem
 from compiler_service.compiler.tune.records.book import RecordBook
@@ -29,6 +30,8 @@ _SECONDS_OF_DEFAULT, _SECONDS_TO_CONFIRM = 0.06, 0.08
 _WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.005
 """Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time: at once, and when
 its task is left."""
+_PART_TO_LEARN = 0.05
+"""Largest part of the time that the cost model learns."""
 _LEAST_SHARE = 0.001
 """Tasks that take a smaller part of the model's time are left as they are."""
 
@@ -79,7 +82,7 @@ class Tuner:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log.
         """
         open_tasks = [t for t in tasks if self.effort.again or not self._is_settled(t)]
-        begun = list(self._begin(open_tasks))
+        begun = list(self._begin(open_tasks, self._ranking(tasks)))
         total = sum(task.seconds for task in begun)
         begun = sorted((t for t in begun if t.seconds >= _LEAST_SHARE * total), key=lambda t: -t.seconds)
         while not self._is_over() and (task := max(begun, key=lambda t: t.worth, default=None)) and task.worth > 0:
@@ -92,14 +95,22 @@ class Tuner:
 
     # -- one task
 
-    def _begin(self, tasks: Sequence[TuningTask]) -> Iterator[TuningTask]:
+    def _ranking(self, tasks: Sequence[TuningTask]) -> Ranking:
+        """What records of other tasks say; tasks recall their own."""
+        ranking, own = Ranking(self.effort.seconds * _PART_TO_LEARN), {task.workload.digest for task in tasks}
+        ranking.add(record for record in self.book.records() if record.workload not in own)
+        if ranking.why_not:
+            self.progress("tune", 0, int(self.effort.seconds), ranking.why_not)
+        return ranking
+
+    def _begin(self, tasks: Sequence[TuningTask], ranking: Ranking) -> Iterator[TuningTask]:
         """Those whose default schedule could be measured; others stay as they are."""
         by_problem = {id(task.problem): task for task in tasks}
         for number, (problem, default) in enumerate(self.trials.defaults(self._in_time(tasks), _SECONDS_OF_DEFAULT)):
             self.progress("tune", number, len(tasks), f"measured {problem.label}")
             if isinstance(default, Default):
                 task = by_problem[id(problem)]
-                task.begin(default, list(self._seeds(task)))
+                task.begin(default, list(self._seeds(task)), ranking.of(task.workload))
                 self._recall(task)
                 yield task
 
@@ -158,7 +169,7 @@ class Tuner:
         """The next points whose schedules nobody has measured or measures."""
         for _ in range(_BATCH):
             made: dict[str, tuple[Point, Candidate]] = {}
-            proposed = task.search.propose(_BATCH)
+            proposed = task.propose(_BATCH)
             for point in proposed:
                 try:
                     candidate = task.of_point(point)

@@ -142,8 +142,8 @@ def _work(tree: LoopTree) -> Iterator[tuple[str, float]]:
     yield "branches", tree.branches
     yield "branches taken", sum(node.branches for node in nodes)
     yield "prefetches", sum(node.prefetches for node in nodes)
-    for name, kind in (("serial", ForKind.SERIAL), ("unrolled", ForKind.UNROLLED), ("vector", ForKind.VECTORIZED)):
-        yield f"{name} loops", tree.loops.get(kind, 0)
+    for name, loop in (("serial", ForKind.SERIAL), ("unrolled", ForKind.UNROLLED), ("vector", ForKind.VECTORIZED)):
+        yield f"{name} loops", tree.loops.get(loop, 0)
     yield "depth", tree.depth
 
 

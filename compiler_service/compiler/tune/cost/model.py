@@ -90,7 +90,7 @@ class CostModel:
     def predict(self, features: np.ndarray) -> np.ndarray:
         """float64[n]: how fast candidates with ``features``, float32[n, k], are taken to be; the best of a workload is near 1, one that
         takes twice as long near 0.5."""
-        return np.exp2(np.asarray(self._booster.predict(features, num_threads=1), np.float64))
+        return np.asarray(np.exp2(self._booster.predict(features, num_threads=1)), np.float64)
 
 
 def speeds(seconds: np.ndarray, groups: Sequence[object]) -> np.ndarray:
@@ -99,4 +99,4 @@ def speeds(seconds: np.ndarray, groups: Sequence[object]) -> np.ndarray:
     places = np.array([number[group] for group in groups])
     best = np.full(len(number), np.inf)
     np.minimum.at(best, places, logs)
-    return np.maximum(best[places] - logs, -_SLOWEST).astype(np.float32)
+    return np.asarray(np.maximum(best[places] - logs, -_SLOWEST), np.float32)

@@ -190,8 +190,8 @@ class LoopNode:
     scope: LoopScope
     inner: list[LoopNode] = field(default_factory=list)
     accesses: list[MemoryAccess] = field(default_factory=list)
-    operations: Counter[OperationKind] = field(default_factory=Counter)
-    elements: Counter[OperationKind] = field(default_factory=Counter)
+    operations: dict[OperationKind, float] = field(default_factory=lambda: dict.fromkeys(OperationKind, 0.0))
+    elements: dict[OperationKind, float] = field(default_factory=lambda: dict.fromkeys(OperationKind, 0.0))
     branches: float = 0.0
     prefetches: float = 0.0
     copies: float = 1.0

@@ -25,6 +25,15 @@ class Phases:
         self._descent, self._evolution = Descent(make), Evolution(make, seed, rank)
         self._seen: set[Point] = set()
 
+    @property
+    def rank(self) -> Rank | None:
+        """The cost model of the evolution; None where nothing is ranked."""
+        return self._evolution.rank
+
+    @rank.setter
+    def rank(self, rank: Rank | None) -> None:
+        self._evolution.rank = rank
+
     def propose(self, count: int) -> Sequence[Point]:
         """See :class:`~compiler_service.compiler.tune.search.face.Search`."""
         found: list[Point] = []
