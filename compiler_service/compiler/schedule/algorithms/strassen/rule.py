@@ -42,7 +42,9 @@ from compiler_service.compiler.schedule.rules.contraction.division import (
     reading_cycles,
 )
 from compiler_service.compiler.schedule.rules.contraction.packing import (
+    A_TILE,
     BYTES_AHEAD,
+    BYTES_NEAR,
     L2_BYTES_PER_CYCLE,
     near_distance,
     packing,
@@ -310,7 +312,12 @@ class _Plan:
         inner = open_end // tile if digits else 0
         order = (*digits, (0, 1, 0), (1, tile, inner), (2, 1, 0), (1, 1, tile))
         size = PRODUCTS * self._half * self._steps * _BYTES_OF_ELEMENT
-        distance = self._knobs.choice("bytes ahead", BYTES_AHEAD, prefetch_distance(size, self._target))
-        ahead = PrefetchTile(stage, "k", self._weight, (("t", b.pairs, b.height),)) if b.pairs > b.height else None
+        distance = prefetch_distance(size, self._target)
+        swept = b.pairs > b.height
+        default = A_TILE if distance and swept else distance
+        distance = self._knobs.choice("ahead", (*BYTES_AHEAD, A_TILE) if swept else BYTES_AHEAD, default)
+        if distance != A_TILE:
+            return packing(self._weight, order, distance)
+        ahead = PrefetchTile(stage, "k", self._weight, (("t", b.pairs, b.height),))
         near = near_distance(tile * self._steps * _BYTES_OF_ELEMENT, self._target)
-        return packing(self._weight, order, distance, ahead if distance else None, near)
+        return packing(self._weight, order, 0, ahead, self._knobs.choice("bytes near", BYTES_NEAR, near))

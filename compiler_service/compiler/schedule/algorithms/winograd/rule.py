@@ -38,6 +38,7 @@ from compiler_service.compiler.schedule.language.steps import (
 from compiler_service.compiler.schedule.model.analysis import KernelView, ends_in_place, inlined, only_reduction
 from compiler_service.compiler.schedule.model.tiles import vector_loops
 from compiler_service.compiler.schedule.rules.contraction.packing import (
+    A_TILE,
     BYTES_AHEAD,
     BYTES_NEAR,
     near_distance,
@@ -95,8 +96,7 @@ class _Plan:
         channels = conv.tensor.shape[-1]
         assert isinstance(channels, int)
         self._knobs = kernel.knobs.within("winograd")
-        distance = prefetch_distance(taps * channels * conv.depth * BYTES_OF_ELEMENT, target)
-        self._prefetch = self._knobs.choice("bytes ahead", BYTES_AHEAD, distance)
+        self._prefetch = prefetch_distance(taps * channels * conv.depth * BYTES_OF_ELEMENT, target)
         width = conv.image[1]
         self._columns = width if isinstance(width, int) else 0
 
@@ -284,12 +284,14 @@ class _Plan:
         columns = b.columns or -(-self._columns // self._tile[1])
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
-        if not (self._prefetch and swept and self._knobs.flag("tile ahead", default=True)):
-            return packing(self._weight, order, self._prefetch)
+        default = A_TILE if self._prefetch and swept else self._prefetch
+        distance = self._knobs.choice("ahead", (*BYTES_AHEAD, A_TILE) if swept else BYTES_AHEAD, default)
+        if distance != A_TILE:
+            return packing(self._weight, order, distance)
         ahead = PrefetchTile(stage, "c", self._weight, sweeps)
         near = near_distance(tile * self._parts * self._depth * BYTES_OF_ELEMENT, self._target)
         near = self._knobs.choice("bytes near", BYTES_NEAR, near)
-        return packing(self._weight, order, self._prefetch, ahead, near)
+        return packing(self._weight, order, 0, ahead, near)
 
     def _product_of_chunks(self) -> Schedule:
         """For each chunk of channels and each row of points: all tiles accumulate, as the weights are transformed."""
@@ -327,4 +329,7 @@ class _Plan:
         chunks = ((oc, b.channels, 0),) if parts else ()
         order = (*chunks, (oc, width, parts), (c, 1, 0), (kh, 1, 0), (kw, 1, 0), (oc, 1, width))
         ahead = FetchNext(stage, "c", self._weight, "c", b.chunk, reader, (("p", self._points["p"], 1),))
-        return (*packing(self._weight, order, 0), *((ahead,) if self._prefetch else ()))
+        return (
+            *packing(self._weight, order, 0),
+            *((ahead,) if self._knobs.flag("chunk ahead", default=self._prefetch > 0) else ()),
+        )

@@ -19,6 +19,8 @@ _NEAR_PREFETCH_BYTES_AHEAD = 1024
 
 BYTES_AHEAD, BYTES_NEAR = (0, 2048, 4096, 8192, 16384, 32768), (0, 512, 1024, 2048, 4096)
 """How many bytes ahead memory, and the second-level cache, may be asked for weights."""
+A_TILE = -1
+"""In place of the bytes ahead: what follows a tile is asked for while the tile is read again and again."""
 
 
 def prefetch_distance(size: int, target: Target) -> int:

@@ -36,6 +36,7 @@ from compiler_service.compiler.schedule.rules.contraction.match import (
     transposed_weight,
 )
 from compiler_service.compiler.schedule.rules.contraction.packing import (
+    A_TILE,
     BYTES_AHEAD,
     BYTES_NEAR,
     near_distance,
@@ -279,17 +280,16 @@ class _Plan:
         name, b = self._argument.name, self._blocking
         if self._finishes_rows:
             return [*packing(name, order, self._near(near_distance(self._sizes.weight_bytes, self._target)))]
-        ahead = self._knobs.choice(
-            "bytes ahead", BYTES_AHEAD, prefetch_distance(self._sizes.weight_bytes, self._target)
-        )
-        sweeps = self._sweeps() if ahead else ()
-        if not (sweeps and self._knobs.flag("tile ahead", default=self._sizes.keeps_tiles(b))):
+        sweeps, model = self._sweeps(), prefetch_distance(self._sizes.weight_bytes, self._target)
+        default = A_TILE if model and sweeps and self._sizes.keeps_tiles(b) else model
+        ahead = self._knobs.choice("ahead", (*BYTES_AHEAD, A_TILE) if sweeps else BYTES_AHEAD, default)
+        if ahead != A_TILE:
             return [*packing(name, order, ahead)]
         assert self._match.stage.reduction is not None
         last = self._match.stage.reduction.axes[-1].name
         near = near_distance(self._sizes.tile_bytes(b), self._target)
         if self._rows is not None and not isinstance(self._rows.extent, int):
-            near = ahead  # there may be one row, and so one sweep of each tile
+            near = model  # there may be one row, and so one sweep of each tile
         return [
             *packing(name, order, ahead, PrefetchTile(self._match.stage.name, last, name, sweeps), self._near(near))
         ]
