@@ -21,7 +21,7 @@ _FEWEST_TERMS = 64
 
 
 @dataclass(frozen=True)
-class Operand:
+class TiledOperand:
     """What the sum ``stage`` reads at ``axis``, an axis of its results, in one index of its own.
 
     Attributes:
@@ -35,7 +35,7 @@ class Operand:
     other: str
 
 
-def operand(stage: ProgramStage, axis: str, other: str | None) -> Operand | None:
+def operand(stage: ProgramStage, axis: str, other: str | None) -> TiledOperand | None:
     """What ``stage`` reads that varies with ``axis`` in one index, which is the axis itself, and not with ``other``."""
     if other is None:
         return None
@@ -48,10 +48,10 @@ def operand(stage: ProgramStage, axis: str, other: str | None) -> Operand | None
     same = [ld for ld in found if sum(o.tensor is ld.tensor for o in distinct_loads(stage.definition)) == 1]
     if len(same) != 1 or len(tensors) < 2:
         return None
-    return Operand(same[0], axis, same[0].indices.index(axis_var(axis)), other)
+    return TiledOperand(same[0], axis, same[0].indices.index(axis_var(axis)), other)
 
 
-def packs_columns(stage: ProgramStage, found: Operand, rows: int, tile: int, knobs: Knobs) -> bool:
+def packs_columns(stage: ProgramStage, found: TiledOperand, rows: int, tile: int, knobs: Knobs) -> bool:
     """The knob ``NAME packs TENSOR``: by default where rows of it are far apart or not contiguous, and it is read often."""
     terms = _terms(stage.definition)
     row_bytes = unknown(found.load.tensor.shape[-1], 1024) * found.load.dtype.itemsize
@@ -61,7 +61,7 @@ def packs_columns(stage: ProgramStage, found: Operand, rows: int, tile: int, kno
     return tile > 1 and knobs.flag(f"{stage.name} packs {found.load.tensor.name}", default=default)
 
 
-def packs_rows(stage: ProgramStage, found: Operand, tile: int, target: Target, knobs: Knobs) -> bool:
+def packs_rows(stage: ProgramStage, found: TiledOperand, tile: int, target: Target, knobs: Knobs) -> bool:
     """The knob ``NAME packs TENSOR``, of the operand that is broadcast: by default where its rows are whole pages apart, and so fall
     into one set of a cache, which holds fewer of them than the register tile has."""
     row_bytes = unknown(found.load.tensor.shape[-1], 0) * found.load.dtype.itemsize
@@ -82,7 +82,7 @@ def _extent(stage: Compute, axis: str) -> Dim:
     return next(a.extent for a in stage.all_axes if a.name == axis)
 
 
-def packed(program: StagedProgram, stage: str, found: Operand, tile: int, target: Target) -> StagedProgram:
+def packed(program: StagedProgram, stage: str, found: TiledOperand, tile: int, target: Target) -> StagedProgram:
     """``program`` with a copy of the operand in tiles of ``tile`` of its axis, in a nest of its own.
 
     Raises:
