@@ -6,6 +6,9 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.settings import MOST_PORT
 
+DEVICE_PORT = 50070
+"""Where the measuring server of a device listens unless it is told otherwise."""
+
 
 def server_address(address: str, name: str = "address") -> str:
     """``address``, where a server can be at it.
@@ -27,3 +30,9 @@ def server_address(address: str, name: str = "address") -> str:
             received=address[:100],
         )
     return address
+
+
+def device_address(text: str) -> str:
+    """``host`` or ``host:port``, with the port. Raises IngotError INVALID_ARGUMENT."""
+    is_whole = ":" in text.rpartition("]")[2] or text.count(":") > 1
+    return server_address(text if is_whole else f"{text}:{DEVICE_PORT}", "device")

@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parent
 OUTPUT = ROOT.parent / "shared_ir" / "pb"
 SOURCES = (
     "ingot/compiler/v1/compiler.proto",
+    "ingot/device/v1/device.proto",
     "inference/v2/model_config.proto",
     "inference/v2/grpc_service.proto",
 )

@@ -54,6 +54,7 @@ class ErrorCode(enum.StrEnum):
     DISK_FULL = "DISK_FULL"
     STAGE_KILLED = "STAGE_KILLED"  # somebody else ended the process of a stage
     WORKER_LOST = "WORKER_LOST"  # its worker gave no sign of life, again and again
+    DEVICE_TIMEOUT = "DEVICE_TIMEOUT"  # a device that measures is lost: another one may do its work
     COMPILER_FAULT = "COMPILER_FAULT"  # a bug of ours
     INTERNAL = "INTERNAL"
 
@@ -67,6 +68,7 @@ _SERVICE_CODES = frozenset(
         ErrorCode.DISK_FULL,
         ErrorCode.STAGE_KILLED,
         ErrorCode.WORKER_LOST,
+        ErrorCode.DEVICE_TIMEOUT,
         ErrorCode.COMPILER_FAULT,
         ErrorCode.INTERNAL,
     }

@@ -30,6 +30,10 @@ def add_service(parser: argparse.ArgumentParser) -> None:
         type=checked(server_address),
         help="host:port of the service (default: where `ingot up` started it)",
     )
+    add_credentials(parser)
+
+
+def add_credentials(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--token", help="bearer token (default: INGOT_TOKEN, or what the file INGOT_TOKEN_FILE holds)")
     parser.add_argument("--ca-certificate", type=Path, help="PEM file, turns TLS on (default: INGOT_CA_CERTIFICATE)")
     parser.add_argument(
@@ -50,7 +54,7 @@ SERVICE = f"home {_options(add_service)}"
 
 def make_client(arguments: argparse.Namespace) -> Client:
     address = arguments.address or Addresses.find(home_directory(arguments.home)).compiler
-    return Client(address, **_credentials(arguments))
+    return Client(address, **credentials(arguments))
 
 
 def is_named(arguments: argparse.Namespace) -> bool:
@@ -62,10 +66,10 @@ def make_endpoint(arguments: argparse.Namespace) -> Endpoint:
     addresses = Addresses.find(home_directory(arguments.home))
     address = arguments.address or (addresses.http if arguments.http else addresses.grpc)
     protocol: Literal["grpc", "http"] = "http" if arguments.http else "grpc"
-    return Endpoint(address, protocol, **_credentials(arguments))
+    return Endpoint(address, protocol, **credentials(arguments))
 
 
-def _credentials(arguments: argparse.Namespace) -> dict[str, Any]:
+def credentials(arguments: argparse.Namespace) -> dict[str, Any]:
     """By which the command makes itself known, and knows the service: its options, else the environment.
 
     Raises:

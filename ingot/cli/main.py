@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 from functools import cache
 
-from ingot.cli import compile, infer, inspect, jobs, models, registry, tokens, top, trust, up
+from ingot.cli import compile, device, infer, inspect, jobs, models, registry, tokens, top, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from ingot.cli.usage import Parser, parse
 from shared_ir.errors import ErrorCode, IngotError
@@ -27,7 +27,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="ingot", description="Compile ONNX models to native code and serve them.", epilog=_EXIT_STATUS)
     parser.add_argument("--version", action="version", version=f"ingot {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (up, compile, models, registry, trust, tokens, jobs, top, infer, inspect):
+    for module in (up, compile, models, registry, trust, tokens, jobs, top, infer, inspect, device):
         module.add_parser(commands)
     return parser
 

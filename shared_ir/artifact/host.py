@@ -53,6 +53,12 @@ def host_architecture() -> str:
     return "armv7" if machine.startswith("armv7") else machine
 
 
+def host_flags() -> frozenset[str]:
+    """Flags of this machine's processor; none where it does not tell."""
+    cpuinfo = Path("/proc/cpuinfo")
+    return cpu_flags(cpuinfo.read_text() if cpuinfo.exists() else "")
+
+
 def cpu_flags(cpuinfo: str) -> frozenset[str]:
     """Flags of the first core in the text of ``/proc/cpuinfo``."""
     for line in cpuinfo.splitlines():
@@ -64,10 +70,15 @@ def cpu_flags(cpuinfo: str) -> frozenset[str]:
 
 def incompatibility(manifest: Manifest, architecture: str, flags: frozenset[str]) -> str:
     """Why a machine of this architecture with these flags cannot run the artifact; empty when it can."""
-    wanted = architecture_of(manifest.triple)
+    return what_lacks(manifest.triple, manifest.cpu, manifest.features, architecture, flags)
+
+
+def what_lacks(triple: str, cpu: str, features: Sequence[str], architecture: str, flags: frozenset[str]) -> str:
+    """As :func:`incompatibility`, of code for a target."""
+    wanted = architecture_of(triple)
     if wanted != architecture:
         return f"made for {wanted}"
-    needed = full_features(wanted, manifest.cpu, manifest.features)
+    needed = full_features(wanted, cpu, tuple(features))
     table = {"x86_64": _X86_FLAGS, "aarch64": _ARM_FLAGS}.get(architecture, {})
     missing = sorted(name for name in needed if name in table and table[name] not in flags)
     return f"needs {', '.join(missing)}" if missing else ""
@@ -81,9 +92,7 @@ def best_for_host(manifests: Sequence[Manifest]) -> Manifest:
     """
     if len(manifests) == 1:
         return manifests[0]
-    cpuinfo = Path("/proc/cpuinfo")
-    flags = cpu_flags(cpuinfo.read_text() if cpuinfo.exists() else "")
-    architecture = host_architecture()
+    flags, architecture = host_flags(), host_architecture()
     reasons = {f"{m.triple} {m.cpu}": incompatibility(m, architecture, flags) for m in manifests}
     usable = [m for m in manifests if not incompatibility(m, architecture, flags)]
     if not usable:

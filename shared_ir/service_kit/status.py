@@ -65,6 +65,7 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
     ErrorCode.DISK_FULL: _INTERNAL,
     ErrorCode.STAGE_KILLED: _INTERNAL,
     ErrorCode.WORKER_LOST: _INTERNAL,
+    ErrorCode.DEVICE_TIMEOUT: (grpc.StatusCode.UNAVAILABLE, HTTPStatus.GATEWAY_TIMEOUT),
     ErrorCode.NOT_VERIFIED: _PRECONDITION,
     ErrorCode.RESOURCE_LIMIT: _PRECONDITION,  # not RESOURCE_EXHAUSTED: the same call would use as much again
     ErrorCode.COMPILER_FAULT: _INTERNAL,

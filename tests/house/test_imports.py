@@ -90,6 +90,7 @@ BELOW: dict[str, tuple[str, ...]] = {
     "compiler_service.boundary": ("shared_ir",),
     "compiler_service.jobs": ("compiler_service.boundary.parts", "shared_ir"),
     "compiler_service.store": ("compiler_service.jobs.records", "compiler_service.stages.process", "shared_ir"),
+    "ingot.device": ("shared_ir",),
     "runtime_service": ("shared_ir",),
     "runtime_service.executors": ("runtime_service.arrays", "shared_ir"),
     "runtime_service.loading": ("runtime_service.arrays", "runtime_service.executors", "shared_ir"),
@@ -194,6 +195,18 @@ def test_the_runtime_service_needs_no_compiler() -> None:
     code = (
         "import sys, runtime_service.server, runtime_service.loading.loader;"
         "heavy = {'llvmlite', 'onnx', 'celery', 'ziglang', 'compiler_service'} & set(sys.modules);"
+        "print(sorted(heavy)); sys.exit(bool(heavy))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_device_needs_no_compiler() -> None:
+    """Its measuring server loads what the base of the distribution brings, and nothing of our other rooms."""
+    code = (
+        "import sys, ingot.device.server;"
+        "heavy = {'llvmlite', 'onnx', 'celery', 'ziglang', 'uvloop', 'hpack', 'grpc_health'} & set(sys.modules);"
+        "heavy |= {name for name in sys.modules if name.startswith(('compiler_service', 'runtime_service'))};"
         "print(sorted(heavy)); sys.exit(bool(heavy))"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)

@@ -81,7 +81,7 @@ class EmulatedArtifact:
 
     def _start(self, files: Sequence[str]) -> subprocess.CompletedProcess[str]:
         program = str(loading_program(self.target))
-        command = [*self.emulator.command(self.target), program, "--threads", "1", "--extents", *files]
+        command = [*self.emulator.command(self.target.architecture), program, "--threads", "1", "--extents", *files]
         try:
             return subprocess.run(
                 command,

@@ -16,6 +16,7 @@ from onnx import TensorProto, helper
 import ingot
 from compiler_service.api.servicer import _busy
 from compiler_service.compiler.reference.verification import compare, require_verified
+from compiler_service.compiler.tune.measuring.device import device_timeout
 from compiler_service.jobs.reconciler import lost_too_often
 from compiler_service.jobs.records import JobStage
 from compiler_service.stages.outcome import exceeded, how_it_died
@@ -184,6 +185,7 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.DISK_FULL: lambda _: raised(disk_full("work")),
     ErrorCode.STAGE_KILLED: lambda _: raised(how_it_died(-signal.SIGKILL, 1, 1, -1)),
     ErrorCode.WORKER_LOST: lambda _: raised(lost_too_often(JobStage.BUILD, 3)),
+    ErrorCode.DEVICE_TIMEOUT: lambda _: raised(device_timeout("board:50070", "it does not answer")),
     ErrorCode.COMPILER_FAULT: lambda _: raised(how_it_died(-signal.SIGSEGV, 1, 1)),
     ErrorCode.INTERNAL: lambda _: raised(internal(KeyError("lost"))),
 }

@@ -3,62 +3,32 @@
 from __future__ import annotations
 
 import os
-import re
 import secrets
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
 from pathlib import Path
 
 from compiler_service.compiler.codegen.toolchain.bundle import EXECUTABLE
 from compiler_service.compiler.codegen.toolchain.host import host_machine, runs_here
 from compiler_service.compiler.codegen.toolchain.link import runtime_objects
 from compiler_service.compiler.codegen.toolchain.recipe import link
+from shared_ir.machine.emulator import EMULATORS, Emulator, emulated_name, find_emulator
 from shared_ir.machine.machine import Machine
 from shared_ir.machine.target import Target
 from shared_ir.storage.files import replace_atomically
 
-_EMULATORS = {"x86_64": "qemu-x86_64", "aarch64": "qemu-aarch64", "armv7": "qemu-arm", "riscv64": "qemu-riscv64"}
-_SOURCES = ("main.c", "loaded.c")
-_PROGRAM = "loaded"
-_OLDEST_WITH_MAX = 8
-"""First version of qemu whose RISC-V has a processor ``max``."""
-_SECONDS = 10.0
+__all__ = [
+    "Emulator",
+    "emulated_name",
+    "emulator_for",
+    "find_emulator",
+    "loading_program",
+    "static_program",
+    "this_machine",
+]
 
-
-@dataclass(frozen=True)
-class Emulator:
-    """qemu's user mode for one architecture."""
-
-    program: Path
-
-    @property
-    def version(self) -> str:
-        """``qemu-aarch64 7.2.22``; without a number where the program does not say."""
-        return _version(self.program)
-
-    def command(self, target: Target) -> tuple[str, ...]:
-        """What runs a program with every feature that is emulated."""
-        return str(self.program), "-cpu", self._processor(target)
-
-    def _processor(self, target: Target) -> str:
-        number = self.version.rpartition(" ")[2].partition(".")[0]
-        if target.architecture == "riscv64" and (not number.isdigit() or int(number) < _OLDEST_WITH_MAX):
-            return "rv64,v=true,vext_spec=v1.0"
-        return "max"
-
-
-def find_emulator(architecture: str, environment: Mapping[str, str] = os.environ) -> Emulator | None:
-    """The emulator of an architecture on this machine's ``PATH``: ``qemu-aarch64``, or ``qemu-aarch64-static``."""
-    name = _EMULATORS.get(architecture)
-    for word in (name, f"{name}-static") if name else ():
-        found = shutil.which(word, path=environment.get("PATH"))
-        if found:
-            return Emulator(Path(found).resolve())
-    return None
+_LOADING = ("main.c", "loaded.c", "load_elf.c")
 
 
 def emulator_for(target: Target) -> Emulator | None:
@@ -68,13 +38,8 @@ def emulator_for(target: Target) -> Emulator | None:
 
 def this_machine(environment: Mapping[str, str] = os.environ) -> Machine:
     """What this machine runs: itself, and under the emulators on its ``PATH``."""
-    emulated = (name for name in _EMULATORS if find_emulator(name, environment))
+    emulated = (name for name in EMULATORS if find_emulator(name, environment))
     return replace(host_machine(), emulates=frozenset(emulated))
-
-
-def emulated_name(architecture: str) -> str:
-    """What to look for where there is no emulator."""
-    return _EMULATORS.get(architecture, f"an emulator of {architecture}")
 
 
 def loading_program(target: Target) -> Path:
@@ -83,12 +48,18 @@ def loading_program(target: Target) -> Path:
     Raises:
         IngotError: COMPILER_FAULT, UNAVAILABLE.
     """
-    objects = runtime_objects(target, _SOURCES, static=True)
-    program = objects[0].parent / _PROGRAM
+    return static_program(target, "loaded", _LOADING)
+
+
+def static_program(target: Target, name: str, sources: Sequence[str]) -> Path:
+    """A program of C sources of ``native/`` that needs nothing on the machine; from the cache, or linked now. Raises as
+    :func:`loading_program`."""
+    objects = runtime_objects(target, sources, static=True)
+    program = objects[0].parent / name
     if not program.exists():
-        with tempfile.TemporaryDirectory(prefix="ingot-loading-") as name:
-            link([str(path) for path in objects], _PROGRAM, EXECUTABLE, target, Path(name), static=True)
-            _keep((Path(name) / _PROGRAM).read_bytes(), program)
+        with tempfile.TemporaryDirectory(prefix="ingot-program-") as folder:
+            link([str(path) for path in objects], name, EXECUTABLE, target, Path(folder), static=True)
+            _keep((Path(folder) / name).read_bytes(), program)
     return program
 
 
@@ -101,15 +72,3 @@ def _keep(data: bytes, program: Path) -> None:
         file.flush()
         os.fsync(file.fileno())
     replace_atomically(program, temporary)
-
-
-@cache
-def _version(program: Path) -> str:
-    name = program.name.removesuffix("-static")
-    try:
-        command: Sequence[str] = (str(program), "--version")
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return name
-    found = re.search(r"\bversion (\d+(\.\d+)*)", done.stdout)
-    return f"{name} {found[1]}" if found else name

@@ -1,0 +1,284 @@
+"""Trials on another machine: linked and signed here, run by the measuring server there. How it is reached is the caller's matter.
+
+A device that is lost in the middle has measured nothing: its trials go to another one (:class:`DevicePool`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Protocol
+
+from compiler_service.compiler.codegen.toolchain.candidate import link_candidate, measuring_program
+from compiler_service.compiler.tune.measuring.trial import Content, Measurer, Outcome, Trial
+from shared_ir.artifact.signature import SigningKey
+from shared_ir.device.order import (
+    MOST_SECONDS,
+    MOST_TRIALS,
+    MeasuringOrder,
+    OrderedBuffer,
+    OrderedLaunch,
+    OrderedTrial,
+    sign_order,
+)
+from shared_ir.errors import ErrorCode, IngotError
+
+LEASE_SECONDS = 15.0
+LIMIT_SECONDS = 10.0
+"""That a candidate may take for one answer, where nothing else is said."""
+RETRY_SECONDS = 20.0
+_LEAST_SECONDS = 0.001
+_LOOK_SECONDS = 1.0
+"""Between two looks for a free device."""
+_linked = lru_cache(maxsize=64)(link_candidate)
+"""What is confirmed is measured more than once."""
+
+
+class MeasuringDevice(Protocol):
+    """A connection to a measuring server. Calls that change nothing when they are done twice are tried again by it.
+
+    Every method raises IngotError: DEVICE_TIMEOUT, the device is lost or the lease has ended; else what the device refuses.
+    """
+
+    name: str
+
+    def take_lease(self, seconds: float) -> str:
+        """The id of a lease; waits for a while where another has it."""
+
+    def renew_lease(self, lease: str) -> None:
+        """As much time again."""
+
+    def release_lease(self, lease: str) -> None:
+        """Give it back; no error where it has ended."""
+
+    def send(self, lease: str, contents: Mapping[str, bytes]) -> None:
+        """Whatever of these contents, by digest, the device does not have."""
+
+    def run(self, lease: str, order: bytes, seconds: float) -> tuple[Outcome, ...]:
+        """What came of the trials of a signed order, which should take ``seconds``."""
+
+    def close(self) -> None:
+        """Hang up."""
+
+
+def device_timeout(name: str, reason: str) -> IngotError:
+    """A device gives no sign of life."""
+    return IngotError(
+        ErrorCode.DEVICE_TIMEOUT,
+        f"the device {name} is lost: {reason.rstrip('.')[:300]}",
+        remedy="See whether it runs and can be reached (`ingot device status HOST`); what it was to measure goes to another device, if "
+        "there is one.",
+    )
+
+
+class DeviceMeasurer:
+    """A device, leased when the first trials come and until it is closed.
+
+    Args:
+        signer: whose public key the device was told to trust.
+        limit: seconds that a candidate may take for one answer.
+    """
+
+    def __init__(
+        self,
+        device: MeasuringDevice,
+        signer: SigningKey,
+        limit: float = LIMIT_SECONDS,
+        lease_seconds: float = LEASE_SECONDS,
+    ) -> None:
+        self._device = device
+        self._signer = signer
+        self._limit = limit
+        self._lease_seconds = lease_seconds
+        self._held: _HeldLease | None = None
+
+    @property
+    def name(self) -> str:
+        return self._device.name
+
+    def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        """As :meth:`Measurer.run`; the time is shared out where there are more trials than one order may have.
+
+        Raises:
+            IngotError: DEVICE_TIMEOUT; ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, LIMIT_EXCEEDED, UNAUTHENTICATED as the device says.
+        """
+        found: list[Outcome] = []
+        for start in range(0, len(trials), MOST_TRIALS):
+            part = trials[start : start + MOST_TRIALS]
+            found += self._run(part, seconds * len(part) / len(trials))
+        return tuple(found)
+
+    def close(self) -> None:
+        """Give the device back."""
+        if self._held is not None:
+            self._held.release()
+            self._held = None
+        self._device.close()
+
+    def _run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        asked = min(max(seconds, _LEAST_SECONDS), MOST_SECONDS)
+        contents, orders = _prepared(trials)
+        runner = Content.of(measuring_program(trials[0].target).read_bytes())
+        contents[runner.digest] = runner.data
+        with self._leased() as lease:
+            self._device.send(lease, contents)
+            target = trials[0].target
+            order = MeasuringOrder(
+                lease, target.triple, target.cpu, target.features, runner.digest, asked, self._limit, orders
+            )
+            # NOTE: each may take its limit for each of its answers before the time of the rounds begins, if it is as slow as it may be.
+            most = asked + (len(trials) + 1) * 5 * self._limit
+            return self._device.run(lease, sign_order(order, self._signer), most)
+
+    @contextlib.contextmanager
+    def _leased(self) -> Iterator[str]:
+        if self._held is None or self._held.is_lost:
+            self._held = _HeldLease(self._device, self._lease_seconds)
+        try:
+            yield self._held.id
+        except IngotError as error:
+            if error.code is ErrorCode.DEVICE_TIMEOUT:
+                self._held.release()
+                self._held = None
+            raise
+
+
+class _HeldLease:
+    """Renewed by a thread of its own until it is released, or lost."""
+
+    def __init__(self, device: MeasuringDevice, seconds: float) -> None:
+        self._device = device
+        self._over = threading.Event()
+        self.is_lost = False
+        self.id = device.take_lease(seconds)
+        self._thread = threading.Thread(target=self._renew, args=(seconds / 3,), name="device-lease", daemon=True)
+        self._thread.start()
+
+    def release(self) -> None:
+        self._over.set()
+        self._thread.join()
+        with contextlib.suppress(IngotError):  # it ends by itself where the device cannot be told
+            if not self.is_lost:
+                self._device.release_lease(self.id)
+
+    def _renew(self, pause: float) -> None:
+        while not self._over.wait(pause):
+            try:
+                self._device.renew_lease(self.id)
+            except IngotError:
+                self.is_lost = True
+                return
+
+
+def _prepared(trials: Sequence[Trial]) -> tuple[dict[str, bytes], tuple[OrderedTrial, ...]]:
+    """What trials need by digest, and the trials in the words of an order."""
+    contents: dict[str, bytes] = {}
+    orders = []
+    for trial in trials:
+        library = Content.of(_linked(trial.code, tuple(own.symbol for own in trial.launches), trial.target))
+        held = [library, *(b.content for b in trial.buffers if b.content is not None)]
+        contents |= {content.digest: content.data for content in held}
+        launches = tuple(
+            OrderedLaunch(own.symbol, own.buffers, own.symbols, own.tasks, own.scratch) for own in trial.launches
+        )
+        buffers = tuple(
+            OrderedBuffer(b.size, b.content.digest if b.content else "", b.copies, b.is_result) for b in trial.buffers
+        )
+        orders.append(OrderedTrial(library.digest, launches, buffers))
+    return contents, tuple(orders)
+
+
+@dataclass
+class _Place:
+    measurer: Measurer
+    lost_until: float | None = None
+    is_busy: bool = False
+
+
+class DevicePool:
+    """Several devices of one kind. What a call brings is measured by one of them, since timings of different machines do not compare;
+    calls of several threads are measured by several. A lost device is left out and tried again later.
+
+    Args:
+        measurers: of the devices, all of one target.
+        retry_seconds: after which a lost device is tried again.
+    """
+
+    def __init__(
+        self,
+        measurers: Sequence[Measurer],
+        retry_seconds: float = RETRY_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._places = [_Place(measurer) for measurer in measurers]
+        self._retry_seconds = retry_seconds
+        self._clock = clock
+        self._changed = threading.Condition()
+
+    @property
+    def size(self) -> int:
+        """Devices, lost ones among them: as many calls are measured at once."""
+        return len(self._places)
+
+    def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        """As :meth:`Measurer.run`, by the first device that is free; by the next one where that is lost.
+
+        Raises:
+            IngotError: DEVICE_TIMEOUT, all of them are lost.
+        """
+        lost: IngotError | None = None
+        while True:
+            place = self._take(lost)
+            try:
+                found = place.measurer.run(trials, seconds)
+                place.lost_until = None
+                return found
+            except IngotError as error:
+                if error.code is not ErrorCode.DEVICE_TIMEOUT:
+                    raise
+                lost = error
+                place.lost_until = self._clock() + self._retry_seconds
+            finally:
+                self._give_back(place)
+
+    def run_all(self, batches: Sequence[Sequence[Trial]], seconds: float) -> tuple[tuple[Outcome, ...], ...]:
+        """Each batch as :meth:`run` does it, as many at once as there are devices.
+
+        Raises:
+            IngotError: DEVICE_TIMEOUT, all devices are lost.
+        """
+        with ThreadPoolExecutor(self.size, thread_name_prefix="device-pool") as pool:
+            waiting = [pool.submit(self.run, batch, seconds) for batch in batches]
+            try:
+                return tuple(future.result() for future in waiting)
+            finally:
+                for future in waiting:
+                    future.cancel()
+
+    def close(self) -> None:
+        for place in self._places:
+            place.measurer.close()
+
+    def _take(self, lost: IngotError | None) -> _Place:
+        with self._changed:
+            while True:
+                now = self._clock()
+                usable = [p for p in self._places if p.lost_until is None or p.lost_until <= now]
+                if not usable:
+                    raise lost or device_timeout("pool", f"so are all {self.size} devices")
+                free = [place for place in usable if not place.is_busy]
+                if free:
+                    place = min(free, key=lambda own: own.lost_until is not None)
+                    place.is_busy = True
+                    return place
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _give_back(self, place: _Place) -> None:
+        with self._changed:
+            place.is_busy = False
+            self._changed.notify_all()

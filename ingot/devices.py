@@ -1,0 +1,246 @@
+"""Devices that measure for a tuner here: connections to their measuring servers (``ingot device serve``)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import grpc
+
+from ingot.channel import authorization, decode_error, open_channel
+from ingot.server_address import device_address
+from ingot.sources import compiler
+from shared_ir.artifact.signature import SigningKey
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.device.v1 import device_pb2 as pb
+from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
+from shared_ir.service_kit.tls import ClientTls
+
+if TYPE_CHECKING:
+    from compiler_service.compiler.tune.measuring.device import DevicePool
+    from compiler_service.compiler.tune.measuring.trial import Outcome
+    from shared_ir.machine.target import Target
+
+TUNER_KEY_FILE = "tuner.pem"
+_CALL_SECONDS = 10.0
+"""For a call that computes nothing."""
+_SLOWEST_UPLOAD = 256 << 10
+"""Bytes a second."""
+_PIECE_BYTES = 1 << 20
+_TRIES = 3
+_PAUSE_SECONDS = 0.3
+_T = TypeVar("_T")
+_LOST = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.CANCELLED, ErrorCode.DEVICE_TIMEOUT})
+_AGAIN = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED})
+
+
+@dataclass(frozen=True)
+class DeviceInfo:
+    """What ``ingot device status`` shows; fields as in ``device.proto``."""
+
+    version: str
+    architecture: str
+    processor: str
+    features: tuple[str, ...]
+    emulates: tuple[str, ...]
+    cores: int
+    is_leased: bool
+    lease_seconds: float
+    runs: int
+    failed_trials: int
+    trusted_keys: tuple[str, ...]
+    cache_bytes: int
+    memory_bytes: int
+
+
+class DeviceConnection:
+    """A measuring server at ``host[:port]``.
+
+    Args:
+        patience: seconds to wait for a device that another tuner has.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the address is none, or the token or a TLS file cannot be used.
+    """
+
+    def __init__(self, address: str, token: str = "", tls: ClientTls | None = None, patience: float = 60.0) -> None:
+        self.name = device_address(address)
+        self._metadata = authorization(token)
+        self._channel = open_channel(self.name, tls)
+        self._stub = device_pb2_grpc.DeviceServiceStub(self._channel)
+        self._patience = patience
+
+    def status(self) -> DeviceInfo:
+        """Raises IngotError: UNAVAILABLE, UNAUTHENTICATED."""
+        found = self._asked(lambda: self._call(self._stub.GetStatus, pb.GetStatusRequest()))
+        texts = {name: tuple(getattr(found, name)) for name in ("features", "emulates", "trusted_keys")}
+        rest = {name: getattr(found, name) for name in DeviceInfo.__dataclass_fields__ if name not in texts}
+        return DeviceInfo(**rest, **texts)
+
+    def take_lease(self, seconds: float) -> str:
+        """NOTE: it is not tried again when it fails: the device may have given a lease that nobody heard of, which ends by itself."""
+        deadline = time.monotonic() + self._patience
+        while True:
+            try:
+                found = self._measured(lambda: self._call(self._stub.TakeLease, pb.TakeLeaseRequest(seconds=seconds)))
+                return str(found.id)
+            except IngotError as error:
+                if error.code is not ErrorCode.RESOURCE_EXHAUSTED or time.monotonic() >= deadline:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+
+    def renew_lease(self, lease: str) -> None:
+        request = pb.RenewLeaseRequest(id=lease)
+        self._measured(lambda: self._asked(lambda: self._call(self._stub.RenewLease, request)))
+
+    def release_lease(self, lease: str) -> None:
+        request = pb.ReleaseLeaseRequest(id=lease)
+        self._measured(lambda: self._call(self._stub.ReleaseLease, request))
+
+    def send(self, lease: str, contents: Mapping[str, bytes]) -> None:
+        request = pb.FindMissingRequest(lease=lease, digests=list(contents))
+        missing = self._measured(lambda: self._asked(lambda: self._call(self._stub.FindMissing, request)))
+        for digest in missing.digests:
+            data = contents[digest]
+            seconds = _CALL_SECONDS + len(data) / _SLOWEST_UPLOAD
+
+            def put(digest: str = digest, data: bytes = data, seconds: float = seconds) -> Any:
+                return self._stub.PutContent(_pieces(lease, digest, data), timeout=seconds, metadata=self._metadata)
+
+            self._measured(lambda put=put: self._asked(put))  # type: ignore[misc]
+
+    def run(self, lease: str, order: bytes, seconds: float) -> tuple[Outcome, ...]:
+        request = pb.RunRequest(lease=lease, order=order)
+        timeout = seconds + 2 * _CALL_SECONDS
+        return self._measured(
+            lambda: _outcomes(self._stub.Run(request, timeout=timeout, metadata=self._metadata), self.name)
+        )
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def _call(self, method: Any, request: Any) -> Any:
+        return method(request, timeout=_CALL_SECONDS, metadata=self._metadata)
+
+    def _asked(self, call: Callable[[], _T]) -> _T:
+        """What ``call`` answers, which changes nothing when it is done twice: tried again where the device cannot be reached."""
+        for _ in range(_TRIES - 1):
+            try:
+                return self._told(call)
+            except IngotError as error:
+                if error.code not in _AGAIN:
+                    raise
+            time.sleep(_PAUSE_SECONDS)
+        return self._told(call)
+
+    def _told(self, call: Callable[[], _T]) -> _T:
+        try:
+            return call()
+        except grpc.RpcError as error:
+            raise decode_error(self.name, error) from error
+
+    def _measured(self, call: Callable[[], _T]) -> _T:
+        """As the tuner wants it: whatever says that the device or the lease is gone is DEVICE_TIMEOUT."""
+        with compiler():
+            from compiler_service.compiler.tune.measuring.device import device_timeout
+        try:
+            return self._told(call)
+        except IngotError as error:
+            if error.code in _LOST or (error.code is ErrorCode.NOT_FOUND and error.field == "lease"):
+                raise device_timeout(self.name, error.message) from error
+            raise
+        except ValueError as error:  # what gRPC says of a channel that is closed
+            raise device_timeout(self.name, "the connection is closed") from error
+
+
+def tuner_key(home: Path) -> SigningKey:
+    """The key that orders are signed with here, made at first use; devices are told to trust its public half."""
+    return SigningKey.load_or_create(home / TUNER_KEY_FILE)
+
+
+def connect(
+    devices: Sequence[str],
+    target: Target,
+    signer: SigningKey,
+    token: str = "",
+    tls: ClientTls | None = None,
+    limit: float | None = None,
+) -> DevicePool:
+    """A measurer on ``devices``, each ``host[:port]``, whose machines run code for ``target``.
+
+    Args:
+        limit: seconds that a candidate may take for one answer.
+
+    Raises:
+        IngotError: UNAVAILABLE or DEVICE_TIMEOUT, none of them can be reached; UNAUTHENTICATED; ARTIFACT_INCOMPATIBLE, one is another
+            machine; ARTIFACT_UNTRUSTED, one does not trust ``signer``.
+    """
+    with compiler():
+        from compiler_service.compiler.tune.measuring.device import LIMIT_SECONDS, DeviceMeasurer, DevicePool
+    connections = [DeviceConnection(address, token, tls) for address in dict.fromkeys(map(device_address, devices))]
+    faults = [_fault(connection, target, signer) for connection in connections]
+    if not connections or all(faults):
+        for connection in connections:
+            connection.close()
+        raise next(iter(faults), None) or IngotError(
+            ErrorCode.INVALID_ARGUMENT, "no device is named", field="devices", expected="host[:port]"
+        )
+    return DevicePool([DeviceMeasurer(own, signer, limit or LIMIT_SECONDS) for own in connections])
+
+
+def _fault(connection: DeviceConnection, target: Target, signer: SigningKey) -> IngotError | None:
+    """Why a device cannot be reached now, which may pass. Raises IngotError for what does not."""
+    try:
+        info = connection.status()
+    except IngotError as error:
+        if error.code not in _LOST:
+            raise
+        return error
+    if target.architecture not in (info.architecture, *info.emulates):
+        raise IngotError(
+            ErrorCode.ARTIFACT_INCOMPATIBLE,
+            f"the device {connection.name} is another machine than the target",
+            field="target",
+            expected=", ".join((info.architecture, *info.emulates)),
+            received=target.architecture,
+            remedy="Name the device's target with --target; `ingot device status` shows what it is.",
+        )
+    if signer.key_id not in info.trusted_keys:
+        raise IngotError(
+            ErrorCode.ARTIFACT_UNTRUSTED,
+            f"the device {connection.name} does not trust the key of this tuner",
+            expected=", ".join(info.trusted_keys) or "(none)",
+            received=signer.key_id,
+            remedy="Write the key with `ingot device key --out FILE`, and start the device's server with --trust FILE.",
+        )
+    return None
+
+
+def _pieces(lease: str, digest: str, data: bytes) -> Iterator[Any]:
+    yield pb.PutContentRequest(header=pb.ContentHeader(lease=lease, digest=digest, size=len(data)))
+    for start in range(0, len(data), _PIECE_BYTES):
+        yield pb.PutContentRequest(data=data[start : start + _PIECE_BYTES])
+
+
+def _outcomes(responses: Iterable[Any], name: str) -> tuple[Outcome, ...]:
+    """Of a stream of responses. Raises IngotError INTERNAL: they are not what was asked for."""
+    with compiler():
+        from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Timing
+    results: dict[str, bytearray] = {}
+    found: list[Outcome] = []
+    try:
+        for response in responses:
+            if response.WhichOneof("part") == "piece":
+                results.setdefault(response.piece.digest, bytearray()).extend(response.piece.data)
+                continue
+            own = response.outcome
+            timing = Timing(tuple(own.rounds)) if own.rounds else None
+            data = tuple(bytes(results[digest]) for digest in own.results)
+            found.append(Outcome(OutcomeKind(own.kind), timing, data, own.reason))
+    except (KeyError, ValueError) as error:
+        message = f"the device {name} answers what was not asked"
+        raise IngotError(ErrorCode.INTERNAL, message, remedy="Install the same release on both sides.") from error
+    return tuple(found)
