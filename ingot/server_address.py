@@ -33,6 +33,8 @@ def server_address(address: str, name: str = "address") -> str:
 
 
 def device_address(text: str) -> str:
-    """``host`` or ``host:port``, with the port. Raises IngotError INVALID_ARGUMENT."""
-    is_whole = ":" in text.rpartition("]")[2] or text.count(":") > 1
+    """``host``, ``host:port``, ``::1`` or ``[::1]:port``, with the port. Raises IngotError INVALID_ARGUMENT."""
+    if text.count(":") > 1 and not text.startswith("["):
+        text = f"[{text}]"
+    is_whole = ":" in text.rpartition("]")[2]
     return server_address(text if is_whole else f"{text}:{DEVICE_PORT}", "device")

@@ -34,9 +34,8 @@ def _guarded(handler: Any, inner: Callable[[Any, Any], Any]) -> Any:
 
     def answer(given: Any, context: grpc.ServicerContext) -> Any:
         try:
-            return inner(
-                map(lambda data: _read(read, data), given) if handler.request_streaming else _read(read, given), context
-            )
+            read_all = (_read(read, data) for data in given) if handler.request_streaming else _read(read, given)
+            return inner(read_all, context)
         except Exception as error:
             failure = _told(error, context)
         abort(context, failure)

@@ -225,11 +225,10 @@ def _limit(process: int, settings: RunnerSettings, memory: int, cpu_seconds: flo
     with contextlib.suppress(ProcessLookupError):
         for what, amount in limits.items():
             resource.prlimit(process, what, (amount, amount))
-        with contextlib.suppress(OSError):  # where memory is short, this goes before the server does
-            with open(f"/proc/{process}/oom_score_adj", "w") as file:
-                file.write("1000")
         if settings.core is not None:
             os.sched_setaffinity(process, {settings.core})
+    with contextlib.suppress(OSError), open(f"/proc/{process}/oom_score_adj", "w") as file:
+        file.write("1000")  # where memory is short, this goes before the server does
 
 
 def _memory(settings: RunnerSettings, trial: OrderedTrial, contents: Mapping[str, int]) -> int:

@@ -1,0 +1,272 @@
+"""A tuner and measuring servers: what is measured, what is lost, and what candidates cannot do."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.tune.measuring.device import DeviceMeasurer, DevicePool
+from compiler_service.compiler.tune.measuring.trial import Content, OutcomeKind
+from ingot.devices import DeviceConnection, connect
+from shared_ir.artifact.signature import SigningKey
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import PRESETS
+from tests.ingot.device.boards import (
+    ASKS_FOR_MORE,
+    CRASHES,
+    DOUBLES,
+    EATS,
+    FORKS,
+    INPUT,
+    LOOPS,
+    LocalBoard,
+    board,
+    candidate,
+    floats,
+)
+
+pytestmark = pytest.mark.services
+KEY = SigningKey.generate()
+only_x86 = pytest.mark.skipif(host_target().architecture != "x86_64", reason="the candidate is written for x86-64")
+
+
+@pytest.fixture(scope="module", name="device")
+def start_board(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalBoard]:
+    with board(tmp_path_factory.mktemp("board"), KEY) as running:
+        yield running
+
+
+@pytest.fixture(name="measurer")
+def make_measurer(device: LocalBoard) -> Iterator[DeviceMeasurer]:
+    measurer = DeviceMeasurer(DeviceConnection(device.address), KEY, limit=1.0, lease_seconds=3.0)
+    yield measurer
+    measurer.close()
+
+
+def test_trials_are_measured_and_their_results_are_those_of_the_kernel(measurer: DeviceMeasurer) -> None:
+    slower = DOUBLES.replace("y[i] = 2.0f * x[i]", "for (volatile int t = 0; t < 20; t++) y[i] = 2.0f * x[i]")
+    quick, slow = measurer.run([candidate(), candidate(slower, copies=3)], 0.2)
+    for outcome in (quick, slow):
+        assert outcome.kind is OutcomeKind.MEASURED
+        assert outcome.timing is not None
+        assert len(outcome.timing.rounds) >= 1
+        assert min(outcome.timing.rounds) > 0
+        np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT)
+    assert quick.timing is not None
+    assert slow.timing is not None
+    assert slow.timing.seconds > quick.timing.seconds, "twenty times the work"
+
+
+def test_what_buffers_hold_after_the_first_run(measurer: DeviceMeasurer) -> None:
+    """Not after all the rounds of the timing."""
+    text = "KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"
+    (outcome,) = measurer.run([candidate(text)], 0.05)
+    np.testing.assert_array_equal(floats(outcome.results), np.ones_like(INPUT))
+
+
+def test_each_content_is_sent_once(device: LocalBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    connection, sent = DeviceConnection(device.address), []
+    put = connection._stub.PutContent
+
+    def counted(pieces: Iterator[object], **named: object) -> object:
+        held = list(pieces)
+        sent.append(held[0].header.digest)  # type: ignore[attr-defined]
+        return put(iter(held), **named)
+
+    monkeypatch.setattr(connection._stub, "PutContent", counted)
+    measurer, trial = DeviceMeasurer(connection, KEY), candidate(DOUBLES.replace("2.0f", "5.0f"))
+    other = replace(
+        trial, buffers=(replace(trial.buffers[0], content=Content.of(INPUT[::-1].tobytes())), trial.buffers[1])
+    )
+    for trials in ([trial], [trial], [trial, other]):
+        measurer.run(trials, 0.01)
+    measurer.close()
+    assert len(sent) == len(set(sent))
+    assert other.buffers[0].content is not None
+    assert sent[-1] == other.buffers[0].content.digest
+
+
+HOSTILE = [
+    (CRASHES, OutcomeKind.CRASHED, "SIGSEGV"),
+    (LOOPS, OutcomeKind.LATE, "limit"),
+    (ASKS_FOR_MORE, OutcomeKind.REFUSED, "malloc"),
+    pytest.param(EATS, OutcomeKind.CRASHED, "system call", marks=only_x86),
+    pytest.param(FORKS, OutcomeKind.CRASHED, "system call", marks=only_x86),
+]
+
+
+@pytest.mark.parametrize(("text", "kind", "reason"), HOSTILE, ids=["crashes", "loops", "asks", "eats", "forks"])
+def test_a_candidate_harms_itself_alone(
+    measurer: DeviceMeasurer, device: LocalBoard, text: str, kind: OutcomeKind, reason: str
+) -> None:
+    good, bad = measurer.run([candidate(), candidate(text)], 0.05)
+    assert (bad.kind, bad.timing, bad.results) == (kind, None, ())
+    assert reason in bad.reason
+    assert good.kind is OutcomeKind.MEASURED
+    assert device.children() == []
+
+
+@only_x86
+def test_memory_is_limited_where_system_calls_are_not(tmp_path: Path) -> None:
+    with board(tmp_path, KEY, "--no-seccomp") as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY, limit=1.0)
+        eater, forker = measurer.run([candidate(EATS), candidate(FORKS)], 0.05)
+        assert eater.kind is OutcomeKind.MEASURED
+        assert floats(eater.results)[0] < 4, "gigabytes"
+        assert forker.kind is OutcomeKind.LATE
+        measurer.close()
+        assert running.children() == []
+
+
+def test_more_memory_than_the_device_gives(tmp_path: Path) -> None:
+    with board(tmp_path, KEY, "--memory-bytes", str(1 << 20), "--cache-bytes", str(2 << 20)) as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY)
+        trial = candidate()
+        for size, field in ((1 << 20, "trials"), (1 << 40, "trials")):
+            large = replace(trial, buffers=(trial.buffers[0], replace(trial.buffers[1], size=size)))
+            with pytest.raises(IngotError) as caught:
+                measurer.run([large], 0.05)
+            assert (caught.value.code, caught.value.field) == (ErrorCode.LIMIT_EXCEEDED, field)
+        data = bytes(3 << 20)
+        large = replace(
+            trial, buffers=(replace(trial.buffers[0], size=len(data), content=Content.of(data)), trial.buffers[1])
+        )
+        with pytest.raises(IngotError) as caught:
+            measurer.run([large], 0.05)
+        assert (caught.value.code, caught.value.field) == (ErrorCode.LIMIT_EXCEEDED, "size")
+        measurer.close()
+
+
+def test_a_second_tuner_waits_until_the_first_has_gone(device: LocalBoard, measurer: DeviceMeasurer) -> None:
+    measurer.run([candidate()], 0.01)
+    impatient = DeviceMeasurer(DeviceConnection(device.address, patience=0.0), KEY)
+    with pytest.raises(IngotError) as caught:
+        impatient.run([candidate()], 0.01)
+    assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+    patient = DeviceMeasurer(DeviceConnection(device.address, patience=60.0), KEY)
+    threading.Timer(0.5, measurer.close).start()
+    assert patient.run([candidate()], 0.01)[0].kind is OutcomeKind.MEASURED
+    for own in (impatient, patient):
+        own.close()
+
+
+def test_a_lease_that_is_renewed_outlasts_its_time(device: LocalBoard) -> None:
+    measurer = DeviceMeasurer(DeviceConnection(device.address), KEY, limit=4.0, lease_seconds=0.6)
+    assert measurer.run([candidate(LOOPS), candidate()], 0.05)[1].kind is OutcomeKind.MEASURED
+    measurer.close()
+
+
+def test_an_expired_lease_frees_the_device_and_ends_what_runs(
+    device: LocalBoard, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connection = DeviceConnection(device.address)
+    monkeypatch.setattr(connection, "renew_lease", lambda lease: time.sleep(0.1))
+    measurer = DeviceMeasurer(connection, KEY, limit=60.0, lease_seconds=1.0)
+    with pytest.raises(IngotError) as caught:
+        measurer.run([candidate(LOOPS)], 0.05)
+    assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
+    assert "lease" in caught.value.message
+    assert device.children() == []
+    status = connection.status()
+    assert not status.is_leased
+    measurer.close()
+    other = DeviceMeasurer(DeviceConnection(device.address, patience=0.0), KEY)
+    assert other.run([candidate()], 0.01)[0].kind is OutcomeKind.MEASURED
+    other.close()
+
+
+def test_trials_of_a_killed_device_are_done_by_the_other(tmp_path: Path) -> None:
+    with board(tmp_path, KEY) as first, board(tmp_path, KEY) as second:
+        pool = connect([first.address, second.address], host_target(), KEY, limit=5.0)
+        assert isinstance(pool, DevicePool)
+        batches = [[candidate(DOUBLES.replace("2.0f", f"{n + 1}.0f"))] for n in range(6)]
+        found = pool.run_all(batches, 0.05)
+        runs = [DeviceConnection(own.address).status().runs for own in (first, second)]
+        assert sum(runs) == 6
+        assert min(runs) >= 1, "both measure"
+
+        def kill_at_work() -> None:
+            while not first.children():
+                time.sleep(0.001)
+            first.kill()
+
+        killer = threading.Thread(target=kill_at_work)
+        killer.start()
+        again = pool.run_all(batches, 0.3)
+        killer.join()
+        for outcomes in (found, again):
+            for n, (outcome,) in enumerate(outcomes):
+                assert outcome.kind is OutcomeKind.MEASURED
+                np.testing.assert_array_equal(floats(outcome.results), np.float32(n + 1) * INPUT)
+        second.kill()
+        with pytest.raises(IngotError) as caught:
+            pool.run_all(batches, 0.05)
+        assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
+        pool.close()
+
+
+def test_a_killed_server_takes_its_trials_with_it(tmp_path: Path) -> None:
+    with board(tmp_path, KEY) as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY, limit=30.0)
+        errors: list[IngotError] = []
+
+        def run() -> None:
+            try:
+                measurer.run([candidate(LOOPS)], 0.05)
+            except IngotError as error:
+                errors.append(error)
+
+        thread = threading.Thread(target=run)
+        thread.start()
+        while not running.children():
+            time.sleep(0.01)
+        time.sleep(0.3)
+        (child,) = running.children()
+        running.kill()
+        thread.join(60)
+        assert [error.code for error in errors] == [ErrorCode.DEVICE_TIMEOUT]
+        until = time.monotonic() + 10
+        while is_alive(child) and time.monotonic() < until:
+            time.sleep(0.02)
+        assert not is_alive(child)
+        measurer.close()
+
+
+def is_alive(process: int) -> bool:
+    status = Path(f"/proc/{process}/stat")
+    try:
+        return status.read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def test_devices_are_looked_at_before_anything_is_tuned(device: LocalBoard) -> None:
+    for address, target, signer, code in (
+        (device.address, PRESETS["riscv64/generic"][0], KEY, ErrorCode.ARTIFACT_INCOMPATIBLE),
+        (device.address, host_target(), SigningKey.generate(), ErrorCode.ARTIFACT_UNTRUSTED),
+        ("127.0.0.1:9", host_target(), KEY, ErrorCode.UNAVAILABLE),
+    ):
+        with pytest.raises(IngotError) as caught:
+            connect([address], target, signer)
+        assert caught.value.code is code
+    pool = connect(["127.0.0.1:9", device.address, device.address], host_target(), KEY)
+    assert pool.size == 2, "one may be away, and none counts twice"
+    assert pool.run([candidate()], 0.01)[0].kind is OutcomeKind.MEASURED
+    pool.close()
+
+
+def test_a_token_is_asked_for_before_anything_else(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret\n")
+    with board(tmp_path, KEY, "--token-file", str(tmp_path / "token")) as running:
+        for token in ("", "wrong", "secret "):
+            with pytest.raises(IngotError) as caught:
+                DeviceConnection(running.address, token).status()
+            assert caught.value.code is ErrorCode.UNAUTHENTICATED
+        assert DeviceConnection(running.address, "secret").status().cores >= 1

@@ -1,0 +1,89 @@
+"""A kernel for another machine, measured by a server that emulates it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.codegen.toolchain.machine import compile_ir
+from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.tune.measuring.device import DeviceMeasurer
+from compiler_service.compiler.tune.measuring.trial import Content, Launch, OutcomeKind, Trial, TrialBuffer
+from ingot.devices import DeviceConnection
+from shared_ir.artifact.signature import SigningKey
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import evaluate
+from shared_ir.machine.target import Target, parse_target
+from tests.compiler_service.compiler.codegen.loop_kernels import matmul
+from tests.ingot.device.boards import CRASHES, DOUBLES, INPUT, LOOPS, board, candidate, floats
+
+pytestmark = [pytest.mark.services, pytest.mark.slow]
+BOARD = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+KEY = SigningKey.generate()
+M, K, N = 12, 32, 128
+
+
+@pytest.fixture(name="emulating")
+def emulated_board(tmp_path: Path) -> Any:
+    if shutil.which("qemu-aarch64-static") is None and shutil.which("qemu-aarch64") is None:
+        pytest.skip("qemu-aarch64 is not installed (Debian package qemu-user-static)")
+    with board(tmp_path, KEY, "--emulate", "aarch64") as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY, limit=10.0)
+        yield running, measurer
+        measurer.close()
+
+
+def trial_of(function: Function, target: Target, arrays: Mapping[str, np.ndarray[Any, Any]]) -> Trial:
+    """Buffers without an array are results."""
+    sizes = {b.name: evaluate(b.shape[0], {}) * b.dtype.itemsize for b in function.buffers}
+    buffers = tuple(
+        TrialBuffer(size, Content.of(arrays[name].tobytes())) if name in arrays else TrialBuffer(size, is_result=True)
+        for name, size in sizes.items()
+    )
+    launch = Launch("kernel", tuple(range(len(buffers))), (), evaluate(function.tasks, {}), scratch_size(function))
+    return Trial(target, compile_ir(emit_kernel(function, target, "kernel"), target), (launch,), buffers)
+
+
+def test_a_kernel_for_another_machine_computes_what_the_native_one_does(emulating: Any, tmp_path: Path) -> None:
+    _, measurer = emulating
+    random = np.random.default_rng(36)
+    arrays = {
+        "a": random.integers(-8, 8, M * K).astype(np.float32),
+        "b": random.integers(-8, 8, K * N).astype(np.float32),
+    }
+    foreign = trial_of(matmul(M, K, N, lanes=4), BOARD, arrays)
+    (there,) = measurer.run([foreign], 0.1)
+    assert there.kind is OutcomeKind.MEASURED, there.reason
+    assert there.timing is not None
+    assert min(there.timing.rounds) > 0
+    native = trial_of(matmul(M, K, N, lanes=4), host_target(), arrays)
+    (here,) = measurer.run([native], 0.1)
+    np.testing.assert_array_equal(floats(there.results), floats(here.results))
+    assert np.any(floats(there.results))
+
+
+def test_candidates_harm_themselves_alone_there_too(emulating: Any) -> None:
+    running, _ = emulating
+    measurer = DeviceMeasurer(DeviceConnection(running.address, patience=5.0), KEY, limit=3.0)
+    found = measurer.run([candidate(text, BOARD) for text in (DOUBLES, CRASHES, LOOPS)], 0.1)
+    assert [outcome.kind for outcome in found] == [OutcomeKind.MEASURED, OutcomeKind.CRASHED, OutcomeKind.LATE]
+    assert found[1].reason == "SIGSEGV"
+    np.testing.assert_array_equal(floats(found[0].results), 2 * INPUT)
+    assert running.children() == []
+    measurer.close()
+
+
+def test_nothing_is_emulated_unless_it_was_asked_for(tmp_path: Path) -> None:
+    with board(tmp_path, KEY) as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY)
+        with pytest.raises(IngotError) as caught:
+            measurer.run([candidate(DOUBLES, BOARD)], 0.1)
+        assert caught.value.code is ErrorCode.ARTIFACT_INCOMPATIBLE
+        measurer.close()
