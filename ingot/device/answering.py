@@ -38,7 +38,7 @@ def _guarded(handler: Any, inner: Callable[[Any, Any], Any]) -> Any:
             return inner(read_all, context)
         except Exception as error:
             failure = _told(error, context)
-        abort(context, failure)
+        return abort(context, failure)
 
     def answers(given: Any, context: grpc.ServicerContext) -> Iterator[Any]:
         try:
