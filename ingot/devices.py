@@ -17,7 +17,7 @@ from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.device.v1 import device_pb2 as pb
 from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
-from shared_ir.service_kit.tls import ClientTls
+from shared_ir.service_kit.tls import client_tls
 
 if TYPE_CHECKING:
     from compiler_service.compiler.tune.measuring.device import DevicePool
@@ -60,16 +60,18 @@ class DeviceConnection:
     """A measuring server at ``host[:port]``.
 
     Args:
+        credentials: ``token``, ``ca_certificate`` (turns TLS on), ``client_certificate`` and ``client_key``, as of :class:`ingot.Client`.
         patience: seconds to wait for a device that another tuner has.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the address is none, or the token or a TLS file cannot be used.
     """
 
-    def __init__(self, address: str, token: str = "", tls: ClientTls | None = None, patience: float = 60.0) -> None:
+    def __init__(self, address: str, *, patience: float = 60.0, **credentials: Any) -> None:
         self.name = device_address(address)
-        self._metadata = authorization(token)
-        self._channel = open_channel(self.name, tls)
+        self._metadata = authorization(credentials.pop("token", ""))
+        files = (credentials.pop(name, None) for name in ("ca_certificate", "client_certificate", "client_key"))
+        self._channel = open_channel(self.name, client_tls(*files))
         self._stub = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._patience = patience
 
@@ -165,14 +167,15 @@ def connect(
     devices: Sequence[str],
     target: Target,
     signer: SigningKey,
-    token: str = "",
-    tls: ClientTls | None = None,
+    *,
     limit: float | None = None,
+    **credentials: Any,
 ) -> DevicePool:
     """A measurer on ``devices``, each ``host[:port]``, whose machines run code for ``target``.
 
     Args:
         limit: seconds that a candidate may take for one answer.
+        credentials: as of :class:`DeviceConnection`, the same for all.
 
     Raises:
         IngotError: UNAVAILABLE or DEVICE_TIMEOUT, none of them can be reached; UNAUTHENTICATED; ARTIFACT_INCOMPATIBLE, one is another
@@ -180,7 +183,7 @@ def connect(
     """
     with compiler():
         from compiler_service.compiler.tune.measuring.device import LIMIT_SECONDS, DeviceMeasurer, DevicePool
-    connections = [DeviceConnection(address, token, tls) for address in dict.fromkeys(map(device_address, devices))]
+    connections = [DeviceConnection(address, **credentials) for address in dict.fromkeys(map(device_address, devices))]
     faults = [_fault(connection, target, signer) for connection in connections]
     if not connections or all(faults):
         for connection in connections:

@@ -16,7 +16,7 @@ from shared_ir.machine.target import ARCHITECTURES
 from shared_ir.service_kit.access.secret_files import read_secret
 from shared_ir.service_kit.starting import prepare_process
 from shared_ir.service_kit.telemetry.log import start_log
-from shared_ir.service_kit.tls import client_tls, tls_files
+from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
@@ -35,7 +35,9 @@ def add_parser(commands: Any) -> None:
     key.add_argument("--out", type=Path, metavar="FILE", help="write it to this file instead of the screen")
     for parser, run in ((serve, _serve), (status, _status), (key, _key)):
         parser.set_defaults(run=run)
-        add_common(parser)
+    for parser in (serve, status):
+        parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    add_common(key)
 
 
 def _add_serving(serve: argparse.ArgumentParser) -> None:
@@ -88,8 +90,8 @@ def _serve(arguments: argparse.Namespace, output: Output) -> int:
     )
     prepare_process()
     start_log("device")
-    signals = StopSignals()
     running = start_device(settings)
+    signals = StopSignals()
     output.line({"address": running.address})
     output.say(f"measuring for trusted tuners on {running.address}")
     output.note("Ctrl-C stops it.")
@@ -101,9 +103,7 @@ def _serve(arguments: argparse.Namespace, output: Output) -> int:
 def _status(arguments: argparse.Namespace, output: Output) -> int:
     from ingot.devices import DeviceConnection
 
-    own = credentials(arguments)
-    tls = client_tls(own["ca_certificate"], own["client_certificate"], own["client_key"])
-    connection = DeviceConnection(arguments.host, own["token"], tls)
+    connection = DeviceConnection(arguments.host, **credentials(arguments))
     try:
         info = connection.status()
     finally:

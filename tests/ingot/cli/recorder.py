@@ -16,8 +16,10 @@ import numpy as np
 import pytest
 
 from ingot.artifact import Artifact
-from ingot.cli import arguments, compile, infer, inspect, models, top, up
+from ingot.cli import arguments, compile, device, infer, inspect, models, top, up
 from ingot.cli.main import main
+from ingot.device.settings import DeviceSettings
+from ingot.devices import DeviceInfo
 from ingot.home import Addresses
 from ingot.records import (
     AuditEvent,
@@ -158,6 +160,20 @@ class FakeEndpoint:
         pass
 
 
+class FakeDevice:
+    """:class:`ingot.devices.DeviceConnection`."""
+
+    def __init__(self, recorder: Recorder, name: str, credentials: dict[str, Any]) -> None:
+        self.name = name
+        recorder.note("DeviceConnection", name, credentials)
+
+    def status(self) -> DeviceInfo:
+        return DeviceInfo("1", "aarch64", "Cortex-A72", (), (), 4, True, 3.0, 7, 1, ("ab",), 1 << 28, 1 << 30)
+
+    def close(self) -> None:
+        pass
+
+
 class FakeModel:
     """A model in this process."""
 
@@ -200,6 +216,10 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         recorder.note("running", given[:-1])
         yield SimpleNamespace(addresses=Addresses(), check=_interrupt)
 
+    def started(settings: DeviceSettings) -> None:
+        recorder.note("start_device", settings)
+        _interrupt()
+
     artifact = replace(Artifact.of(toy_artifact("net")), report={"stages": {"link": 1.0}})
     for module, name, fake in (
         (arguments, "Client", lambda address, **credentials: FakeClient(recorder, address, credentials)),
@@ -212,8 +232,13 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (models, "check_here", called("check_here", REPORT)),
         (models, "targets_here", called("targets_here", (TargetInfo("here", "", "x86_64", "x", (), 256),))),
         (up, "running", running),
+        (device, "start_log", lambda process: None),
+        (device, "prepare_process", lambda: None),
     ):
         monkeypatch.setattr(module, name, fake)
+    monkeypatch.setattr("ingot.device.server.start_device", started)
+    monkeypatch.setattr("ingot.device.settings.find_emulator", called("find_emulator", "there"))
+    monkeypatch.setattr("ingot.devices.DeviceConnection", lambda host, **rest: FakeDevice(recorder, host, rest))
     monkeypatch.setattr("compiler_service.stages.compiler.graph_text", called("graph_text", "here"))
     monkeypatch.setattr("compiler_service.stages.local.graph_text_in_child", called("graph_text_in_child", "child"))
     return recorder

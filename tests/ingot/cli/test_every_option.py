@@ -25,6 +25,7 @@ from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
 
 KEY = "FINGERPRINT"
+_TLS = "--tls-certificate own.pem --tls-key own.key --tls-client-ca ca.pem"
 WAYS: dict[str, tuple[str, ...]] = {
     "up": ("", "--free-ports"),
     "compile": ("net.onnx", "net.onnx --out out", "net.onnx --local", "net.onnx --no-wait"),
@@ -43,6 +44,9 @@ WAYS: dict[str, tuple[str, ...]] = {
     "tokens remove": ("me",),
     "tokens list": ("",),
     "tokens quota": ("team --max-jobs 1",),
+    "device serve": ("--trust key.pub", f"--trust key.pub {_TLS}"),
+    "device status": ("board",),
+    "device key": ("",),
 }
 """Every way of using every command. A new command has its ways here."""
 
@@ -100,6 +104,16 @@ VALUES: dict[str, str] = {
     "until": "2026-05-31",
     "interval": "3",
     "sort": "memory",
+    "trust": "other.pub",
+    "listen": "127.0.0.1:7",
+    "token_file": "secret.txt",
+    "tls_certificate": "own.pem",
+    "tls_key": "own.key",
+    "tls_client_ca": "ca.pem",
+    "emulate": "aarch64",
+    "core": "0",
+    "cache_bytes": "2000000",
+    "memory_bytes": "2000000",
 }
 """A value for every option that takes one. A new option has its value here."""
 
@@ -139,13 +153,21 @@ NONSENSE: dict[str, tuple[str, ...]] = {
     "until": ("yesterday", "2026-13-01", "12"),
     "interval": ("often", "nan", "0", "-1", "1e9"),
     "sort": ("size", ""),
+    "emulate": ("", "sparc", "aarch64,"),
+    "core": _NO_NUMBER,
+    "cache_bytes": (*_NO_NUMBER, "1000"),
+    "memory_bytes": (*_NO_NUMBER, "1000"),
 }
 """What is no value of an option whose values have a form."""
 
 
+_BY_HALF = {(name, 1) for name in ("tls_certificate", "tls_key", "tls_client_ca")}
+
+
 def ends_well(command: str, action: argparse.Action, status: int) -> bool:
-    """Another home trusts other keys; no job can be followed without its id; and `ingot up` is left by Ctrl-C."""
-    return status == 0 or (command, status) in {("up", 130), ("jobs", 1)} or (action.dest, status) == ("home", 1)
+    """Another home trusts other keys; no job can be followed without its id; what serves is left by Ctrl-C, and has its TLS files whole."""
+    special = {("up", 130), ("device serve", 130), ("jobs", 1)}
+    return status == 0 or (command, status) in special or (action.dest, status) in {("home", 1), *_BY_HALF}
 
 
 @pytest.fixture(scope="module")
@@ -157,6 +179,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
         local_keys(place / home)
         Addresses(f"{home}:1", f"{home}:2", f"{home}:3", f"{home}:4", f"{home}:5").write(place / home)
     local_keys(place / "service")
+    (place / "secret.txt").write_text("secret")
     for tag in ("a", "b"):
         save_artifacts([toy_artifact("net")], place / "folder", tag, place / "home")
     return place
@@ -231,7 +254,7 @@ def test_options_have_an_effect_or_are_refused(recorder: Recorder, command: str)
     for way in WAYS[command]:
         seen(recorder, command, spelled(way))  # makes what is made once
         base = seen(recorder, command, spelled(way))
-        assert (command, base.status) in {(command, 0), ("up", 130)}, (way, base.errors)
+        assert (command, base.status) in {(command, 0), ("up", 130), ("device serve", 130)}, (way, base.errors)
         for action in options:
             option = action.option_strings[-1]
             value = [] if action.nargs == 0 else spelled(VALUES[action.dest])

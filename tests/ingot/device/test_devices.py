@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,10 +17,13 @@ import pytest
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.tune.measuring.device import DeviceMeasurer, DevicePool
 from compiler_service.compiler.tune.measuring.trial import Content, OutcomeKind
-from ingot.devices import DeviceConnection, connect
-from shared_ir.artifact.signature import SigningKey
+from ingot.cli.main import main
+from ingot.device.trust import trust_at
+from ingot.devices import DeviceConnection, connect, tuner_key
+from shared_ir.artifact.signature import SigningKey, public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
+from tests.house.test_imports import ROOT
 from tests.ingot.device.boards import (
     ASKS_FOR_MORE,
     CRASHES,
@@ -267,6 +273,37 @@ def test_a_token_is_asked_for_before_anything_else(tmp_path: Path) -> None:
     with board(tmp_path, KEY, "--token-file", str(tmp_path / "token")) as running:
         for token in ("", "wrong", "secret "):
             with pytest.raises(IngotError) as caught:
-                DeviceConnection(running.address, token).status()
+                DeviceConnection(running.address, token=token).status()
             assert caught.value.code is ErrorCode.UNAUTHENTICATED
-        assert DeviceConnection(running.address, "secret").status().cores >= 1
+        assert DeviceConnection(running.address, token="secret").status().cores >= 1
+
+
+def test_commands_say_what_a_device_is(device: LocalBoard, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["device", "status", device.address, "--json"]) == 0
+    status = json.loads(capsys.readouterr().out)
+    assert status["trusted_keys"] == [KEY.key_id]
+    assert status["architecture"] == host_target().architecture
+    assert main(["device", "status", device.address]) == 0
+    assert "free" in capsys.readouterr().out
+    assert main(["device", "status", "127.0.0.1:9"]) == 3
+    home = ["--home", str(tmp_path)]
+    assert main(["device", "key", "--out", str(tmp_path / "tuner.pub"), *home]) == 0
+    assert list(trust_at(tmp_path / "tuner.pub").keys) == [tuner_key(tmp_path).key_id]
+    assert main(["device", "key", "--json", *home]) == 0
+    assert json.loads(capsys.readouterr().out.partition("\n")[2])["public_key"] == (tmp_path / "tuner.pub").read_text()
+
+
+def test_servers_that_do_not_start_say_why(device: LocalBoard, tmp_path: Path) -> None:
+    (tmp_path / "key.pub").write_bytes(public_pem(KEY.public))
+    trust = ["--trust", str(tmp_path / "key.pub")]
+    for words, status, reason in (
+        (["--trust", str(tmp_path / "none")], 1, "device key"),
+        ([*trust, "--listen", "0.0.0.0:0"], 1, "--token-file"),
+        ([*trust, "--token-file", str(tmp_path / "none")], 1, "--token-file"),
+        ([*trust, "--listen", device.address], 3, "cannot listen"),
+    ):
+        command = [sys.executable, "-m", "ingot", "device", "serve", *words]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, cwd=ROOT)
+        assert (done.returncode, done.stdout) == (status, "")
+        assert reason in done.stderr
+        assert "Traceback" not in done.stderr
