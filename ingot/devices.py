@@ -78,9 +78,9 @@ class DeviceConnection:
     def status(self) -> DeviceInfo:
         """Raises IngotError: UNAVAILABLE, UNAUTHENTICATED."""
         found = self._asked(lambda: self._call(self._stub.GetStatus, pb.GetStatusRequest()))
-        texts = {name: tuple(getattr(found, name)) for name in ("features", "emulates", "trusted_keys")}
-        rest = {name: getattr(found, name) for name in DeviceInfo.__dataclass_fields__ if name not in texts}
-        return DeviceInfo(**rest, **texts)
+        fields: dict[str, Any] = {name: getattr(found, name) for name in DeviceInfo.__dataclass_fields__}
+        lists = {name: tuple(fields[name]) for name in ("features", "emulates", "trusted_keys")}
+        return DeviceInfo(**fields | lists)
 
     def take_lease(self, seconds: float) -> str:
         """NOTE: it is not tried again when it fails: the device may have given a lease that nobody heard of, which ends by itself."""

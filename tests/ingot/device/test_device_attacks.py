@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +24,7 @@ from shared_ir.pb.ingot.device.v1 import device_pb2 as pb
 from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
 from tests.ingot.device.boards import COUNT, DOUBLES, INPUT, LocalBoard, board, candidate
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # the first static program for a target builds its C library
 KEY = SigningKey.generate()
 SECONDS = 30.0
 ROUNDS = 400
@@ -55,11 +56,11 @@ class Attacker:
         """Bytes in place of a message."""
         path = f"/ingot.device.v1.DeviceService/{method}"
         if is_stream:
-            self.channel.stream_unary(path)(iter([data, data]), timeout=SECONDS)
+            self.channel.stream_unary(path, None, None)(iter([data, data]), timeout=SECONDS)
         elif method == "Run":
-            return [pb.RunResponse.FromString(own) for own in self.channel.unary_stream(path)(data, timeout=SECONDS)]
+            return [pb.RunResponse.FromString(own) for own in self.channel.unary_stream(path, None, None)(data, timeout=SECONDS)]
         else:
-            self.channel.unary_unary(path)(data, timeout=SECONDS)
+            self.channel.unary_unary(path, None, None)(data, timeout=SECONDS)
         return []
 
 
@@ -220,9 +221,9 @@ def test_odd_orders(attacker: Attacker) -> None:
         order = _odd_bytes(random, signed)
         odd = _odd_bytes(random, pb.RunRequest(lease=attacker.lease, order=signed).SerializeToString())
         if random.random() < 0.5:
-            found = end_of(lambda order=order: attacker.run(order))
+            found = end_of(partial(attacker.run, order))
         else:
-            found = end_of(lambda request=odd: attacker.raw("Run", request))
+            found = end_of(partial(attacker.raw, "Run", odd))
         assert found in (ErrorCode.INVALID_ARGUMENT, ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.NOT_FOUND, "measured")
     assert attacker.run(signed)[-1].outcome.kind == "measured"
 
@@ -244,7 +245,7 @@ def test_odd_orders_of_one_who_has_the_key(attacker: Attacker) -> None:
         order = replace(
             attacker.order, limit=0.3, trials=(OrderedTrial(trial.library, (launch,) * random.choice([1, 3]), buffers),)
         )
-        assert end_of(lambda order=order: attacker.run(sign_order(order, KEY))) in (
+        assert end_of(partial(attacker.run, sign_order(order, KEY))) in (
             ErrorCode.INVALID_ARGUMENT,
             ErrorCode.LIMIT_EXCEEDED,
             *("measured", "crashed", "late", "refused"),

@@ -38,7 +38,7 @@ from tests.ingot.device.boards import (
     floats,
 )
 
-pytestmark = pytest.mark.services
+pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # the first static program for a target builds its C library
 KEY = SigningKey.generate()
 only_x86 = pytest.mark.skipif(host_target().architecture != "x86_64", reason="the candidate is written for x86-64")
 
