@@ -12,7 +12,7 @@ from ingot.device.process import TrialFailed
 
 ROUND_SECONDS = 0.01
 _MOST_TIMES = 1_000_000
-_LEAST_ROUNDS, _MOST_ROUNDS = 5, 100
+_FEWEST_ROUNDS, _ENOUGH_ROUNDS, _MOST_ROUNDS = 3, 5, 100
 _SMALL_SPREAD = 0.005
 """Half the distance between the quartiles, of the median: more rounds would tell no more."""
 
@@ -55,7 +55,7 @@ class _Turn:
     def is_settled(self) -> bool:
         """Whether more rounds would tell nothing new."""
         rounds = self.found.rounds
-        if len(rounds) < _LEAST_ROUNDS:
+        if len(rounds) < _ENOUGH_ROUNDS:
             return False
         low, middle, high = statistics.quantiles(rounds, n=4)
         return high - low <= 2 * _SMALL_SPREAD * middle
@@ -98,7 +98,7 @@ def measure(
     clock: Callable[[], float] = time.monotonic,
 ) -> list[MeasuredTrial]:
     """Each trial is loaded, run once for its results, and then timed in rounds that take turns, there and back, until spreads are small
-    or ``seconds`` are spent; one round at least.
+    or ``seconds`` are spent; three rounds at least.
 
     Args:
         limit: seconds that one may take for one answer.
@@ -115,7 +115,8 @@ def measure(
             for turn in turns if number % 2 == 0 else reversed(turns):
                 if turn.is_alive and is_wanted():
                     turn.round()
-            if clock() >= deadline or not is_wanted() or all(t.is_settled for t in turns if t.is_alive):
+            is_over = clock() >= deadline and number + 1 >= _FEWEST_ROUNDS
+            if is_over or not is_wanted() or all(t.is_settled for t in turns if t.is_alive):
                 break
         return [turn.found for turn in turns]
     finally:

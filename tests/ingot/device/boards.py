@@ -70,7 +70,7 @@ def candidate(text: str = DOUBLES, target: Target | None = None, copies: int = 1
         TrialBuffer(INPUT.nbytes, Content.of(INPUT.tobytes()), copies),
         TrialBuffer(INPUT.nbytes, is_result=True),
     )
-    return Trial(own, compile_c(HEAD + text, own), (Launch("k", (0, 1), (), COUNT, 64),), buffers)
+    return Trial(own, (compile_c(HEAD + text, own),), (Launch("k", (0, 1), (), COUNT, 64),), buffers)
 
 
 @dataclass

@@ -38,7 +38,10 @@ from tests.ingot.device.boards import (
     floats,
 )
 
-pytestmark = [pytest.mark.services, pytest.mark.timeout(900)]  # the first static program for a target builds its C library
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.timeout(900),
+]  # the first static program for a target builds its C library
 KEY = SigningKey.generate()
 only_x86 = pytest.mark.skipif(host_target().architecture != "x86_64", reason="the candidate is written for x86-64")
 
@@ -75,6 +78,17 @@ def test_what_buffers_hold_after_the_first_run(measurer: DeviceMeasurer) -> None
     text = "KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"
     (outcome,) = measurer.run([candidate(text)], 0.05)
     np.testing.assert_array_equal(floats(outcome.results), np.ones_like(INPUT))
+
+
+def test_launches_follow_each_other_whatever_they_are_called(measurer: DeviceMeasurer) -> None:
+    """Of two libraries that export the same name, and one of them twice."""
+    doubles, adds = (
+        candidate(),
+        candidate("KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"),
+    )
+    code, launches = (*doubles.code, *adds.code, *adds.code), doubles.launches * 3
+    (outcome,) = measurer.run([replace(doubles, code=code, launches=launches)], 0.01)
+    np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT + 2)
 
 
 def test_each_content_is_sent_once(device: LocalBoard, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -48,7 +48,7 @@ def trial_of(function: Function, target: Target, arrays: Mapping[str, np.ndarray
         for name, size in sizes.items()
     )
     launch = Launch("kernel", tuple(range(len(buffers))), (), evaluate(function.tasks, {}), scratch_size(function))
-    return Trial(target, compile_ir(emit_kernel(function, target, "kernel"), target), (launch,), buffers)
+    return Trial(target, (compile_ir(emit_kernel(function, target, "kernel"), target),), (launch,), buffers)
 
 
 def test_a_kernel_for_another_machine_computes_what_the_native_one_does(emulating: Any, tmp_path: Path) -> None:

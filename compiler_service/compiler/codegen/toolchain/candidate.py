@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_service.compiler.codegen.toolchain.emulation import static_program
@@ -14,8 +13,8 @@ from shared_ir.machine.target import Target
 _SOURCES = ("measure.c", "load_elf.c", "memory.c", "float_mode.c")
 
 
-def link_candidate(code: bytes, symbols: Sequence[str], target: Target) -> bytes:
-    """A shared library of the ELF object ``code`` that exports ``symbols`` alone. Equal objects give equal bytes.
+def link_candidate(code: bytes, symbol: str, target: Target) -> bytes:
+    """A shared library of the ELF object ``code`` that exports ``symbol`` alone. Equal objects give equal bytes.
 
     Raises:
         IngotError: COMPILER_FAULT, with the linker's message.
@@ -23,8 +22,7 @@ def link_candidate(code: bytes, symbols: Sequence[str], target: Target) -> bytes
     with tempfile.TemporaryDirectory(prefix="ingot-candidate-") as name:
         folder = Path(name)
         (folder / "code.o").write_bytes(code)
-        exported = " ".join(f'"{symbol}";' for symbol in dict.fromkeys(symbols))
-        (folder / "exports.map").write_text(f"{{ global: {exported} local: *; }};\n")
+        (folder / "exports.map").write_text(f'{{ global: "{symbol}"; local: *; }};\n')
         link(("code.o",), "candidate.so", link_flags(target), target, folder)
         return (folder / "candidate.so").read_bytes()
 

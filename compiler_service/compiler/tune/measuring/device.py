@@ -102,7 +102,7 @@ class DeviceMeasurer:
         return self._device.name
 
     def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
-        """As :meth:`Measurer.run`; the time is shared out where there are more trials than one order may have.
+        """As :meth:`Measurer.run`; more trials than one order may have take their turns in several.
 
         Raises:
             IngotError: DEVICE_TIMEOUT; ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, LIMIT_EXCEEDED, UNAUTHENTICATED as the device says.
@@ -110,7 +110,7 @@ class DeviceMeasurer:
         found: list[Outcome] = []
         for start in range(0, len(trials), MOST_TRIALS):
             part = trials[start : start + MOST_TRIALS]
-            found += self._run(part, seconds * len(part) / len(trials))
+            found += self._run(part, seconds * len(part))
         return tuple(found)
 
     def close(self) -> None:
@@ -180,16 +180,21 @@ def _prepared(trials: Sequence[Trial]) -> tuple[dict[str, bytes], tuple[OrderedT
     contents: dict[str, bytes] = {}
     orders = []
     for trial in trials:
-        library = Content.of(_linked(trial.code, tuple(own.symbol for own in trial.launches), trial.target))
-        held = [library, *(b.content for b in trial.buffers if b.content is not None)]
+        linked = [
+            Content.of(_linked(code, own.symbol, trial.target))
+            for code, own in zip(trial.code, trial.launches, strict=True)
+        ]
+        libraries = tuple(dict.fromkeys(library.digest for library in linked))
+        held = [*linked, *(b.content for b in trial.buffers if b.content is not None)]
         contents |= {content.digest: content.data for content in held}
         launches = tuple(
-            OrderedLaunch(own.symbol, own.buffers, own.symbols, own.tasks, own.scratch) for own in trial.launches
+            OrderedLaunch(libraries.index(library.digest), own.symbol, own.buffers, own.symbols, own.tasks, own.scratch)
+            for library, own in zip(linked, trial.launches, strict=True)
         )
         buffers = tuple(
             OrderedBuffer(b.size, b.content.digest if b.content else "", b.copies, b.is_result) for b in trial.buffers
         )
-        orders.append(OrderedTrial(library.digest, launches, buffers))
+        orders.append(OrderedTrial(libraries, launches, buffers))
     return contents, tuple(orders)
 
 

@@ -14,7 +14,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
 
 TARGET = PRESETS["raspberry-pi/4b"][0]
-TRIAL = Trial(TARGET, b"", (), ())
+TRIAL = Trial(TARGET, (), (), ())
 MEASURED = Outcome(OutcomeKind.MEASURED, Timing((1e-3,)))
 
 
