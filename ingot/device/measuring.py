@@ -17,7 +17,7 @@ _SMALL_SPREAD = 0.005
 """Half the distance between the quartiles, of the median: more rounds would tell no more."""
 
 
-class Runnable(Protocol):
+class TrialProcess(Protocol):
     """A trial in a process of its own; each call raises TrialFailed where it crashes or is late."""
 
     def prepare(self, seconds: float) -> None: ...
@@ -40,11 +40,11 @@ class MeasuredTrial:
 
 
 class _Turn:
-    def __init__(self, start: Callable[[], Runnable], limit: float) -> None:
+    def __init__(self, start: Callable[[], TrialProcess], limit: float) -> None:
         self.found = MeasuredTrial()
         self._limit = limit
         self._times = 1
-        self._process: Runnable | None = None
+        self._process: TrialProcess | None = None
         self._attempt(lambda: self._begin(start))
 
     @property
@@ -67,7 +67,7 @@ class _Turn:
         if self._process is not None:
             self._process.close()
 
-    def _begin(self, start: Callable[[], Runnable]) -> None:
+    def _begin(self, start: Callable[[], TrialProcess]) -> None:
         self._process = start()
         self._process.prepare(self._limit)
         self._process.run(1, self._limit)
@@ -91,7 +91,7 @@ class _Turn:
 
 
 def measure(
-    starts: Sequence[Callable[[], Runnable]],
+    starts: Sequence[Callable[[], TrialProcess]],
     seconds: float,
     limit: float,
     is_wanted: Callable[[], bool] = lambda: True,

@@ -25,6 +25,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
 from tests.house.test_imports import ROOT
 from tests.ingot.device.boards import (
+    ADDS,
     ASKS_FOR_MORE,
     CRASHES,
     DOUBLES,
@@ -75,20 +76,16 @@ def test_trials_are_measured_and_their_results_are_those_of_the_kernel(measurer:
 
 def test_what_buffers_hold_after_the_first_run(measurer: DeviceMeasurer) -> None:
     """Not after all the rounds of the timing."""
-    text = "KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"
-    (outcome,) = measurer.run([candidate(text)], 0.05)
+    (outcome,) = measurer.run([candidate(ADDS)], 0.05)
     np.testing.assert_array_equal(floats(outcome.results), np.ones_like(INPUT))
 
 
 def test_launches_follow_each_other_whatever_they_are_called(measurer: DeviceMeasurer) -> None:
     """Of two libraries that export the same name, and one of them twice."""
-    doubles, adds = (
-        candidate(),
-        candidate("KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"),
-    )
+    doubles, adds = candidate(), candidate(ADDS)
     code, launches = (*doubles.code, *adds.code, *adds.code), doubles.launches * 3
     (outcome,) = measurer.run([replace(doubles, code=code, launches=launches)], 0.01)
-    np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT + 2)
+    np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT + np.float32(1) + np.float32(1))
 
 
 def test_each_content_is_sent_once(device: LocalBoard, monkeypatch: pytest.MonkeyPatch) -> None:
