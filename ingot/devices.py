@@ -74,6 +74,7 @@ class DeviceConnection:
         self._channel = open_channel(self.name, client_tls(*files))
         self._stub = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._patience = patience
+        self._running: Any = None
 
     def status(self) -> DeviceInfo:
         """Raises IngotError: UNAVAILABLE, UNAUTHENTICATED."""
@@ -94,9 +95,9 @@ class DeviceConnection:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def renew_lease(self, lease: str) -> None:
+    def renew_lease(self, lease: str, timeout: float) -> None:
         request = pb.RenewLeaseRequest(id=lease)
-        self._measured(lambda: self._asked(lambda: self._call(self._stub.RenewLease, request)))
+        self._measured(lambda: self._stub.RenewLease(request, timeout=timeout, metadata=self._metadata))
 
     def release_lease(self, lease: str) -> None:
         request = pb.ReleaseLeaseRequest(id=lease)
@@ -115,11 +116,17 @@ class DeviceConnection:
             self._measured(lambda put=put: self._asked(put))  # type: ignore[misc]
 
     def run(self, lease: str, order: bytes, seconds: float) -> tuple[Outcome, ...]:
-        request = pb.RunRequest(lease=lease, order=order)
-        timeout = seconds + 2 * _CALL_SECONDS
-        return self._measured(
-            lambda: _outcomes(self._stub.Run(request, timeout=timeout, metadata=self._metadata), self.name)
-        )
+        request, timeout = pb.RunRequest(lease=lease, order=order), seconds + 2 * _CALL_SECONDS
+
+        def run() -> tuple[Outcome, ...]:
+            self._running = self._stub.Run(request, timeout=timeout, metadata=self._metadata)
+            return _outcomes(self._running, self.name)
+
+        return self._measured(run)
+
+    def cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
 
     def close(self) -> None:
         self._channel.close()
