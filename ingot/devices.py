@@ -74,13 +74,14 @@ class DeviceConnection:
         self._channel = open_channel(self.name, client_tls(*files))
         self._stub = device_pb2_grpc.DeviceServiceStub(self._channel)
         self._patience = patience
+        self._running: Any = None
 
     def status(self) -> DeviceInfo:
         """Raises IngotError: UNAVAILABLE, UNAUTHENTICATED."""
         found = self._asked(lambda: self._call(self._stub.GetStatus, pb.GetStatusRequest()))
-        texts = {name: tuple(getattr(found, name)) for name in ("features", "emulates", "trusted_keys")}
-        rest = {name: getattr(found, name) for name in DeviceInfo.__dataclass_fields__ if name not in texts}
-        return DeviceInfo(**rest, **texts)
+        fields: dict[str, Any] = {name: getattr(found, name) for name in DeviceInfo.__dataclass_fields__}
+        lists = {name: tuple(fields[name]) for name in ("features", "emulates", "trusted_keys")}
+        return DeviceInfo(**fields | lists)
 
     def take_lease(self, seconds: float) -> str:
         """NOTE: it is not tried again when it fails: the device may have given a lease that nobody heard of, which ends by itself."""
@@ -94,9 +95,9 @@ class DeviceConnection:
                     raise
             time.sleep(_PAUSE_SECONDS)
 
-    def renew_lease(self, lease: str) -> None:
+    def renew_lease(self, lease: str, timeout: float) -> None:
         request = pb.RenewLeaseRequest(id=lease)
-        self._measured(lambda: self._asked(lambda: self._call(self._stub.RenewLease, request)))
+        self._measured(lambda: self._stub.RenewLease(request, timeout=timeout, metadata=self._metadata))
 
     def release_lease(self, lease: str) -> None:
         request = pb.ReleaseLeaseRequest(id=lease)
@@ -115,11 +116,17 @@ class DeviceConnection:
             self._measured(lambda put=put: self._asked(put))  # type: ignore[misc]
 
     def run(self, lease: str, order: bytes, seconds: float) -> tuple[Outcome, ...]:
-        request = pb.RunRequest(lease=lease, order=order)
-        timeout = seconds + 2 * _CALL_SECONDS
-        return self._measured(
-            lambda: _outcomes(self._stub.Run(request, timeout=timeout, metadata=self._metadata), self.name)
-        )
+        request, timeout = pb.RunRequest(lease=lease, order=order), seconds + 2 * _CALL_SECONDS
+
+        def run() -> tuple[Outcome, ...]:
+            self._running = self._stub.Run(request, timeout=timeout, metadata=self._metadata)
+            return _outcomes(self._running, self.name)
+
+        return self._measured(run)
+
+    def cancel(self) -> None:
+        if self._running is not None:
+            self._running.cancel()
 
     def close(self) -> None:
         self._channel.close()

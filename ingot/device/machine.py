@@ -79,5 +79,5 @@ def processor() -> str:
         lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return ""
-    told = dict((part.strip() for part in line.split(":", 1)) for line in lines if ":" in line)
+    told = {name.strip(): text.strip() for name, _, text in (line.partition(":") for line in lines)}
     return next((told[name] for name in _NAMES if told.get(name)), "")

@@ -10,14 +10,14 @@ from typing import Protocol
 
 from ingot.device.process import TrialFailed
 
-ROUND_SECONDS = 0.01
+ROUND_SECONDS = 0.005
 _MOST_TIMES = 1_000_000
-_LEAST_ROUNDS, _MOST_ROUNDS = 5, 100
+_FEWEST_ROUNDS, _ENOUGH_ROUNDS, _MOST_ROUNDS = 3, 5, 100
 _SMALL_SPREAD = 0.005
 """Half the distance between the quartiles, of the median: more rounds would tell no more."""
 
 
-class Runnable(Protocol):
+class TrialProcess(Protocol):
     """A trial in a process of its own; each call raises TrialFailed where it crashes or is late."""
 
     def prepare(self, seconds: float) -> None: ...
@@ -40,11 +40,11 @@ class MeasuredTrial:
 
 
 class _Turn:
-    def __init__(self, start: Callable[[], Runnable], limit: float) -> None:
+    def __init__(self, start: Callable[[], TrialProcess], limit: float) -> None:
         self.found = MeasuredTrial()
         self._limit = limit
         self._times = 1
-        self._process: Runnable | None = None
+        self._process: TrialProcess | None = None
         self._attempt(lambda: self._begin(start))
 
     @property
@@ -55,7 +55,7 @@ class _Turn:
     def is_settled(self) -> bool:
         """Whether more rounds would tell nothing new."""
         rounds = self.found.rounds
-        if len(rounds) < _LEAST_ROUNDS:
+        if len(rounds) < _ENOUGH_ROUNDS:
             return False
         low, middle, high = statistics.quantiles(rounds, n=4)
         return high - low <= 2 * _SMALL_SPREAD * middle
@@ -67,7 +67,7 @@ class _Turn:
         if self._process is not None:
             self._process.close()
 
-    def _begin(self, start: Callable[[], Runnable]) -> None:
+    def _begin(self, start: Callable[[], TrialProcess]) -> None:
         self._process = start()
         self._process.prepare(self._limit)
         self._process.run(1, self._limit)
@@ -91,14 +91,14 @@ class _Turn:
 
 
 def measure(
-    starts: Sequence[Callable[[], Runnable]],
+    starts: Sequence[Callable[[], TrialProcess]],
     seconds: float,
     limit: float,
     is_wanted: Callable[[], bool] = lambda: True,
     clock: Callable[[], float] = time.monotonic,
 ) -> list[MeasuredTrial]:
     """Each trial is loaded, run once for its results, and then timed in rounds that take turns, there and back, until spreads are small
-    or ``seconds`` are spent; one round at least.
+    or ``seconds`` are spent; three rounds at least.
 
     Args:
         limit: seconds that one may take for one answer.
@@ -115,7 +115,8 @@ def measure(
             for turn in turns if number % 2 == 0 else reversed(turns):
                 if turn.is_alive and is_wanted():
                     turn.round()
-            if clock() >= deadline or not is_wanted() or all(t.is_settled for t in turns if t.is_alive):
+            is_over = clock() >= deadline and number + 1 >= _FEWEST_ROUNDS
+            if is_over or not is_wanted() or all(t.is_settled for t in turns if t.is_alive):
                 break
         return [turn.found for turn in turns]
     finally:

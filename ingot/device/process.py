@@ -77,17 +77,17 @@ class RunnerProcess:
         self._lock = threading.Lock()
         self._result_bytes = sum(b.size for b in trial.buffers if b.is_result)
         self._locks = settings.locks and not settings.emulator
-        library = os.dup(contents[trial.library])
+        libraries = [os.dup(contents[digest]) for digest in trial.libraries]
         # NOTE: each buffer's content has a descriptor of its own, since the program closes what it has read.
         own = [os.dup(contents[b.content]) if b.content else -1 for b in trial.buffers]
-        held = [runner, library, *(descriptor for descriptor in own if descriptor >= 0)]
+        held = [runner, *libraries, *(descriptor for descriptor in own if descriptor >= 0)]
         try:
             self._process = _started(settings, runner, held)
             _limit(self._process.pid, settings, _memory(settings, trial, contents), cpu_seconds, max(held))
         finally:
             for descriptor in held[1:]:
                 os.close(descriptor)
-        self._plan = _plan(trial, library, own, self._locks)
+        self._plan = _plan(trial, libraries, own, self._locks)
 
     def prepare(self, seconds: float) -> None:
         """Load the library and fill the buffers. Raises TrialFailed; RuntimeError where the machine does not lock the program."""
@@ -232,23 +232,27 @@ def _limit(process: int, settings: RunnerSettings, memory: int, cpu_seconds: flo
 
 
 def _memory(settings: RunnerSettings, trial: OrderedTrial, contents: Mapping[str, int]) -> int:
-    """Bytes of address space: buffers, scratch, the library twice, the largest content while it is copied."""
+    """Bytes of address space: buffers, scratch, libraries twice, the largest content while it is copied."""
     copied = max((size_of(contents[b.content]) for b in trial.buffers if b.content), default=0)
     padding = 64 * sum(b.copies for b in trial.buffers)
-    own = trial.memory + padding + copied + 2 * size_of(contents[trial.library]) + _ROOM_BYTES
+    own = (
+        trial.memory + padding + copied + 2 * sum(size_of(contents[digest]) for digest in trial.libraries) + _ROOM_BYTES
+    )
     return own + (_EMULATOR_BYTES if settings.emulator else 0)
 
 
-def _plan(trial: OrderedTrial, library: int, contents: Sequence[int], locks: bool) -> bytes:
+def _plan(trial: OrderedTrial, libraries: Sequence[int], contents: Sequence[int], locks: bool) -> bytes:
     """As the comment at the top of ``native/measure.c`` has it."""
-    pieces = [_row(_VERSION, library, int(locks), len(trial.buffers), len(trial.launches))]
+    pieces = [_row(_VERSION, int(locks), len(libraries), len(trial.buffers), len(trial.launches)), _row(*libraries)]
     pieces += [
         _row(b.size, descriptor, b.copies, int(b.is_result))
         for b, descriptor in zip(trial.buffers, contents, strict=True)
     ]
     for launch in trial.launches:
         name = launch.symbol.encode()
-        pieces.append(_row(launch.tasks, launch.scratch, len(launch.buffers), len(launch.symbols), len(name)))
+        pieces.append(
+            _row(launch.library, launch.tasks, launch.scratch, len(launch.buffers), len(launch.symbols), len(name))
+        )
         pieces += [name, _row(*launch.buffers), _row(*launch.symbols)]
     return b"".join(pieces)
 

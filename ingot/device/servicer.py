@@ -229,7 +229,8 @@ def _require_files(order: MeasuringOrder, contents: Mapping[str, int]) -> None:
     """Raises IngotError: ARTIFACT_INCOMPATIBLE, INVALID_ARGUMENT."""
     require_made_for(order.triple, contents[order.runner], is_program=True)
     for number, trial in enumerate(order.trials):
-        require_made_for(order.triple, contents[trial.library], is_program=False)
+        for digest in trial.libraries:
+            require_made_for(order.triple, contents[digest], is_program=False)
         for index, buffer in enumerate(trial.buffers):
             if buffer.content and size_of(contents[buffer.content]) != buffer.size:
                 raise IngotError(

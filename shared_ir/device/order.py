@@ -3,8 +3,8 @@
     {"mediaType": "application/vnd.ingot.device.order.v1+json", "annotations": {...signature...},
      "lease": "...", "target": {"triple": "aarch64-linux-gnu", "cpu": "cortex-a72", "features": ["+neon"]},
      "runner": "<sha256>", "seconds": 2.0, "limit": 5.0,
-     "trials": [{"library": "<sha256>",
-                 "launches": [{"symbol": "k0", "buffers": [0, 1], "symbols": [64], "tasks": 8, "scratch": 4096}],
+     "trials": [{"libraries": ["<sha256>"],
+                 "launches": [{"library": 0, "symbol": "k0", "buffers": [0, 1], "symbols": [64], "tasks": 8, "scratch": 4096}],
                  "buffers": [{"size": 4096, "content": "<sha256>", "copies": 1, "is_result": false}]}]}
 
 An empty content stands for zeros. The lease is part of it, so that no order is good for a second time.
@@ -40,8 +40,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True)
 class OrderedLaunch:
-    """One kernel, called once for all of its tasks; ``buffers`` are numbers of those of the trial, ``scratch`` is in bytes."""
+    """One kernel, called once for all of its tasks; ``library`` and ``buffers`` are numbers of those of the trial, ``scratch`` is bytes."""
 
+    library: int
     symbol: str
     buffers: tuple[int, ...]
     symbols: tuple[int, ...]
@@ -61,9 +62,9 @@ class OrderedBuffer:
 
 @dataclass(frozen=True)
 class OrderedTrial:
-    """``library`` is the digest of a shared library that exports the symbols of the launches."""
+    """``libraries`` are digests of shared libraries, which export the symbols of the launches."""
 
-    library: str
+    libraries: tuple[str, ...]
     launches: tuple[OrderedLaunch, ...]
     buffers: tuple[OrderedBuffer, ...]
 
@@ -74,7 +75,7 @@ class OrderedTrial:
 
     @property
     def digests(self) -> tuple[str, ...]:
-        return (self.library, *(b.content for b in self.buffers if b.content))
+        return (*self.libraries, *(b.content for b in self.buffers if b.content))
 
 
 @dataclass(frozen=True)
@@ -139,9 +140,11 @@ def read_order(data: bytes, trust: Trust) -> MeasuringOrder:
 
 def _trial(item: Any, where: str) -> OrderedTrial:
     buffers = _list(item, "buffers", where, MOST_BUFFERS, _buffer)
+    libraries = _list(item, "libraries", where, MOST_LAUNCHES, lambda own, at: _matching(own, at, _DIGEST), least=1)
 
     def launch(item: Any, where: str) -> OrderedLaunch:
         return OrderedLaunch(
+            library=_number(item, "library", where, 0, len(libraries) - 1),
             symbol=_text(item, "symbol", where, _SYMBOL),
             buffers=_numbers(item, "buffers", where, 0, len(buffers) - 1),
             symbols=_numbers(item, "symbols", where, -_MOST_NUMBER, _MOST_NUMBER),
@@ -150,7 +153,7 @@ def _trial(item: Any, where: str) -> OrderedTrial:
         )
 
     launches = _list(item, "launches", where, MOST_LAUNCHES, launch, least=1)
-    return OrderedTrial(_text(item, "library", where, _DIGEST), launches, buffers)
+    return OrderedTrial(libraries, launches, buffers)
 
 
 def _buffer(item: Any, where: str) -> OrderedBuffer:

@@ -228,7 +228,7 @@ def test_a_device_needs_no_compiler() -> None:
     """Its measuring server loads what the base of the distribution brings, and nothing of our other rooms."""
     code = (
         "import sys, ingot.device.server;"
-        "heavy = {'llvmlite', 'onnx', 'celery', 'ziglang', 'uvloop', 'hpack', 'grpc_health'} & set(sys.modules);"
+        "heavy = {'llvmlite', 'onnx', 'celery', 'ziglang', 'uvloop', 'hpack', 'obstore'} & set(sys.modules);"
         "heavy |= {name for name in sys.modules if name.startswith(('compiler_service', 'runtime_service'))};"
         "print(sorted(heavy)); sys.exit(bool(heavy))"
     )

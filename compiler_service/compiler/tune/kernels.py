@@ -17,7 +17,7 @@ from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.tune.measuring.contents import disagreement, drawn
-from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer, TrialLaunch
 from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
 from shared_ir.expr.dim import evaluate, product
 from shared_ir.machine.target import Target

@@ -21,7 +21,7 @@ from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
 from compiler_service.compiler.tune.measuring.contents import disagreement
-from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer, TrialLaunch
 from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
 from compiler_service.compiler.tune.tasks import TuningTask
 from shared_ir.errors import ErrorCode, IngotError

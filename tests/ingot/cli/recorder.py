@@ -217,9 +217,9 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         recorder.note("running", given[:-1])
         yield SimpleNamespace(addresses=Addresses(), check=_interrupt)
 
-    def started(settings: DeviceSettings) -> None:
+    def started(settings: DeviceSettings) -> SimpleNamespace:
         recorder.note("start_device", settings)
-        _interrupt()
+        return SimpleNamespace(address=settings.listen)
 
     artifact = replace(Artifact.of(toy_artifact("net")), report={"stages": {"link": 1.0}})
     for module, name, fake in (
@@ -237,6 +237,7 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (up, "running", running),
         (device, "start_log", lambda process: None),
         (device, "prepare_process", lambda: None),
+        (device, "StopSignals", lambda: SimpleNamespace(wait=_interrupt)),
     ):
         monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr("ingot.device.server.start_device", started)

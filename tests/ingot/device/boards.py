@@ -35,6 +35,7 @@ KERNEL(k) {
   for (int64_t i = begin; i < end; i++) y[i] = 2.0f * x[i];
 }
 """
+ADDS = "KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"
 CRASHES = "KERNEL(k) { *(volatile int *)64 = 1; }"
 LOOPS = "KERNEL(k) { volatile uint32_t turn = 0; for (;;) turn++; }"
 SYSTEM_CALL = """

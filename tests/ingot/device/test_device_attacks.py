@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -23,7 +24,10 @@ from shared_ir.pb.ingot.device.v1 import device_pb2 as pb
 from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
 from tests.ingot.device.boards import COUNT, DOUBLES, INPUT, LocalBoard, board, candidate
 
-pytestmark = pytest.mark.services
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.timeout(900),
+]  # the first static program for a target builds its C library
 KEY = SigningKey.generate()
 SECONDS = 30.0
 ROUNDS = 400
@@ -55,25 +59,28 @@ class Attacker:
         """Bytes in place of a message."""
         path = f"/ingot.device.v1.DeviceService/{method}"
         if is_stream:
-            self.channel.stream_unary(path)(iter([data, data]), timeout=SECONDS)
+            self.channel.stream_unary(path, None, None)(iter([data, data]), timeout=SECONDS)
         elif method == "Run":
-            return [pb.RunResponse.FromString(own) for own in self.channel.unary_stream(path)(data, timeout=SECONDS)]
+            return [
+                pb.RunResponse.FromString(own)
+                for own in self.channel.unary_stream(path, None, None)(data, timeout=SECONDS)
+            ]
         else:
-            self.channel.unary_unary(path)(data, timeout=SECONDS)
+            self.channel.unary_unary(path, None, None)(data, timeout=SECONDS)
         return []
 
 
 @pytest.fixture(scope="module", name="attacker")
 def make_attacker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Attacker]:
     target = host_target()
-    library = link_candidate(candidate(DOUBLES).code, ["k"], target)
+    library = link_candidate(candidate(DOUBLES).code[0], "k", target)
     runner = measuring_program(target).read_bytes()
     with board(tmp_path_factory.mktemp("attacked"), KEY) as running, grpc.insecure_channel(running.address) as channel:
         stub = device_pb2_grpc.DeviceServiceStub(channel)
         lease = stub.TakeLease(pb.TakeLeaseRequest(seconds=600), timeout=SECONDS).id
         trial = OrderedTrial(
-            Content.of(library).digest,
-            (OrderedLaunch("k", (0, 1), (), COUNT, 64),),
+            (Content.of(library).digest,),
+            (OrderedLaunch(0, "k", (0, 1), (), COUNT, 64),),
             (
                 OrderedBuffer(INPUT.nbytes, Content.of(INPUT.tobytes()).digest),
                 OrderedBuffer(INPUT.nbytes, is_result=True),
@@ -124,13 +131,13 @@ def test_what_no_trusted_key_has_signed(attacker: Attacker) -> None:
 
 def test_a_tampered_library_is_another_content(attacker: Attacker) -> None:
     """What was signed is the digest: no other bytes can be put in its place, and bytes beside it are not what the order names."""
-    library = link_candidate(candidate(DOUBLES.replace("2.0f", "7.0f")).code, ["k"], host_target())
+    library = link_candidate(candidate(DOUBLES.replace("2.0f", "7.0f")).code[0], "k", host_target())
     tampered = bytearray(library)
     tampered[-1] ^= 1
     digest = Content.of(library).digest
     assert error_of(lambda: attacker.put(bytes(tampered), digest)).code is ErrorCode.CHECKSUM_MISMATCH
     attacker.put(bytes(tampered))
-    order = replace(attacker.order, trials=(replace(attacker.order.trials[0], library=digest),))
+    order = replace(attacker.order, trials=(replace(attacker.order.trials[0], libraries=(digest,)),))
     error = error_of(lambda: attacker.run(sign_order(order, KEY)))
     assert (error.code, error.field) == (ErrorCode.NOT_FOUND, digest)
 
@@ -154,9 +161,9 @@ def test_files_that_are_no_libraries(attacker: Attacker) -> None:
     digest = Content.of(script).digest
     for order in (
         replace(attacker.order, runner=digest),
-        replace(attacker.order, runner=trial.library),
-        replace(attacker.order, trials=(replace(trial, library=digest),)),
-        replace(attacker.order, trials=(replace(trial, library=attacker.order.runner),)),
+        replace(attacker.order, runner=trial.libraries[0]),
+        replace(attacker.order, trials=(replace(trial, libraries=(digest,)),)),
+        replace(attacker.order, trials=(replace(trial, libraries=(attacker.order.runner,)),)),
     ):
         assert (
             error_of(lambda order=order: attacker.run(sign_order(order, KEY))).code is ErrorCode.ARTIFACT_INCOMPATIBLE
@@ -219,10 +226,7 @@ def test_odd_orders(attacker: Attacker) -> None:
     for _ in range(ROUNDS):
         order = _odd_bytes(random, signed)
         odd = _odd_bytes(random, pb.RunRequest(lease=attacker.lease, order=signed).SerializeToString())
-        if random.random() < 0.5:
-            found = end_of(lambda order=order: attacker.run(order))
-        else:
-            found = end_of(lambda request=odd: attacker.raw("Run", request))
+        found = end_of(random.choice([partial(attacker.run, order), partial(attacker.raw, "Run", odd)]))
         assert found in (ErrorCode.INVALID_ARGUMENT, ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.NOT_FOUND, "measured")
     assert attacker.run(signed)[-1].outcome.kind == "measured"
 
@@ -242,9 +246,11 @@ def test_odd_orders_of_one_who_has_the_key(attacker: Attacker) -> None:
             for b in trial.buffers
         )
         order = replace(
-            attacker.order, limit=0.3, trials=(OrderedTrial(trial.library, (launch,) * random.choice([1, 3]), buffers),)
+            attacker.order,
+            limit=0.3,
+            trials=(OrderedTrial(trial.libraries, (launch,) * random.choice([1, 3]), buffers),),
         )
-        assert end_of(lambda order=order: attacker.run(sign_order(order, KEY))) in (
+        assert end_of(partial(attacker.run, sign_order(order, KEY))) in (
             ErrorCode.INVALID_ARGUMENT,
             ErrorCode.LIMIT_EXCEEDED,
             *("measured", "crashed", "late", "refused"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 import sys
 import threading
@@ -10,6 +11,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,6 +27,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
 from tests.house.test_imports import ROOT
 from tests.ingot.device.boards import (
+    ADDS,
     ASKS_FOR_MORE,
     CRASHES,
     DOUBLES,
@@ -37,8 +40,12 @@ from tests.ingot.device.boards import (
     candidate,
     floats,
 )
+from tests.services.certificates import pair
 
-pytestmark = pytest.mark.services
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.timeout(900),
+]  # the first static program for a target builds its C library
 KEY = SigningKey.generate()
 only_x86 = pytest.mark.skipif(host_target().architecture != "x86_64", reason="the candidate is written for x86-64")
 
@@ -72,9 +79,16 @@ def test_trials_are_measured_and_their_results_are_those_of_the_kernel(measurer:
 
 def test_what_buffers_hold_after_the_first_run(measurer: DeviceMeasurer) -> None:
     """Not after all the rounds of the timing."""
-    text = "KERNEL(k) { float *y = b[1]; for (int64_t i = begin; i < end; i++) y[i] += 1.0f; }"
-    (outcome,) = measurer.run([candidate(text)], 0.05)
+    (outcome,) = measurer.run([candidate(ADDS)], 0.05)
     np.testing.assert_array_equal(floats(outcome.results), np.ones_like(INPUT))
+
+
+def test_launches_follow_each_other_whatever_they_are_called(measurer: DeviceMeasurer) -> None:
+    """Of two libraries that export the same name, and one of them twice."""
+    doubles, adds = candidate(), candidate(ADDS)
+    code, launches = (*doubles.code, *adds.code, *adds.code), doubles.launches * 3
+    (outcome,) = measurer.run([replace(doubles, code=code, launches=launches)], 0.01)
+    np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT + np.float32(1) + np.float32(1))
 
 
 def test_each_content_is_sent_once(device: LocalBoard, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -132,21 +146,40 @@ def test_memory_is_limited_where_system_calls_are_not(tmp_path: Path) -> None:
 
 
 def test_more_memory_than_the_device_gives(tmp_path: Path) -> None:
+    """Trials that are too many for it are measured one after the other; one that is too large is refused."""
     with board(tmp_path, KEY, "--memory-bytes", str(1 << 20), "--cache-bytes", str(2 << 20)) as running:
         measurer = DeviceMeasurer(DeviceConnection(running.address), KEY)
-        trial = candidate()
-        for size, field in ((1 << 20, "trials"), (1 << 40, "trials")):
-            large = replace(trial, buffers=(trial.buffers[0], replace(trial.buffers[1], size=size)))
-            with pytest.raises(IngotError) as caught:
-                measurer.run([large], 0.05)
-            assert (caught.value.code, caught.value.field) == (ErrorCode.LIMIT_EXCEEDED, field)
-        data = bytes(3 << 20)
-        large = replace(
+        trial, data = candidate(), bytes(3 << 20)
+        many = replace(trial, buffers=(replace(trial.buffers[0], copies=40), trial.buffers[1]))
+        huge = replace(trial, buffers=(trial.buffers[0], replace(trial.buffers[1], size=1 << 40)))
+        wide = replace(
             trial, buffers=(replace(trial.buffers[0], size=len(data), content=Content.of(data)), trial.buffers[1])
         )
-        with pytest.raises(IngotError) as caught:
-            measurer.run([large], 0.05)
-        assert (caught.value.code, caught.value.field) == (ErrorCode.LIMIT_EXCEEDED, "size")
+        *measured, refused, other = measurer.run([many, many, many, huge, wide], 0.01)
+        for outcome in measured:
+            assert outcome.kind is OutcomeKind.MEASURED
+            np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT)
+        for outcome in (refused, other):
+            assert outcome.kind is OutcomeKind.REFUSED
+            assert "no room" in outcome.reason
+        measurer.close()
+
+
+def test_contents_that_do_not_fit_the_device_together(tmp_path: Path) -> None:
+    with board(tmp_path, KEY, "--cache-bytes", str(2 << 20)) as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY)
+        trials = []
+        for n in range(4):
+            own = candidate()
+            data = INPUT.tobytes() + bytes([n]) * (600_000 - INPUT.nbytes)
+            trials.append(
+                replace(
+                    own, buffers=(replace(own.buffers[0], size=len(data), content=Content.of(data)), own.buffers[1])
+                )
+            )
+        for outcome in measurer.run(trials, 0.01):
+            assert outcome.kind is OutcomeKind.MEASURED
+            np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT)
         measurer.close()
 
 
@@ -173,7 +206,7 @@ def test_an_expired_lease_frees_the_device_and_ends_what_runs(
     device: LocalBoard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     connection = DeviceConnection(device.address)
-    monkeypatch.setattr(connection, "renew_lease", lambda lease: time.sleep(0.1))
+    monkeypatch.setattr(connection, "renew_lease", lambda lease, timeout: time.sleep(0.1))
     measurer = DeviceMeasurer(connection, KEY, limit=60.0, lease_seconds=1.0)
     with pytest.raises(IngotError) as caught:
         measurer.run([candidate(LOOPS)], 0.05)
@@ -243,6 +276,73 @@ def test_a_killed_server_takes_its_trials_with_it(tmp_path: Path) -> None:
             time.sleep(0.02)
         assert not is_alive(child)
         measurer.close()
+
+
+def test_a_device_that_answers_no_more_is_lost(tmp_path: Path) -> None:
+    """Its connection stays; it could be a cable that was pulled."""
+    with board(tmp_path, KEY) as running:
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY, limit=60.0, lease_seconds=1.5)
+
+        def stop_at_work() -> None:
+            while not running.children():
+                time.sleep(0.01)
+            running.process.send_signal(signal.SIGSTOP)
+
+        stopper = threading.Thread(target=stop_at_work)
+        stopper.start()
+        try:
+            with pytest.raises(IngotError) as caught:
+                measurer.run([candidate(LOOPS)], 0.05)
+            assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
+        finally:
+            stopper.join()
+            running.process.send_signal(signal.SIGCONT)
+        measurer.close()
+
+
+def test_a_tuner_that_is_gone_leaves_nothing_running(device: LocalBoard, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also before its lease has ended."""
+    connection = DeviceConnection(device.address)
+    lease = connection.take_lease(60.0)
+    monkeypatch.setattr(connection, "take_lease", lambda seconds: lease)
+    measurer = DeviceMeasurer(connection, KEY, limit=60.0)
+
+    def leave() -> None:
+        while not device.children():
+            time.sleep(0.01)
+        connection.close()
+
+    leaver = threading.Thread(target=leave)
+    leaver.start()
+    with pytest.raises(IngotError) as caught:
+        measurer.run([candidate(LOOPS)], 0.05)
+    assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
+    leaver.join()
+    until = time.monotonic() + 20
+    while device.children() and time.monotonic() < until:
+        time.sleep(0.02)
+    assert device.children() == []
+    other = DeviceConnection(device.address)
+    assert other.status().is_leased
+    other.release_lease(lease)
+
+
+def test_tls_and_a_token_between_machines(tmp_path: Path) -> None:
+    (tmp_path / "token").write_text("secret")
+    server, client = pair(tmp_path, "server"), pair(tmp_path, "client")
+    files = {"--tls-certificate": server[0], "--tls-key": server[1], "--tls-client-ca": client[0]}
+    options = [word for option, path in files.items() for word in (option, str(path))]
+    with board(tmp_path, KEY, "--token-file", str(tmp_path / "token"), *options) as running:
+        address = running.address.replace("127.0.0.1", "localhost")
+        shown = {"client_certificate": client[0], "client_key": client[1]}
+        whole: dict[str, Any] = {"token": "secret", "ca_certificate": server[0], **shown}
+        pool = connect([address], host_target(), KEY, **whole)
+        assert pool.run([candidate()], 0.01)[0].kind is OutcomeKind.MEASURED
+        pool.close()
+        for missing in (["token"], list(shown), ["ca_certificate", *shown]):
+            with pytest.raises(IngotError) as caught:
+                DeviceConnection(address, **{name: v for name, v in whole.items() if name not in missing}).status()
+            assert caught.value.code in (ErrorCode.UNAUTHENTICATED, ErrorCode.UNAVAILABLE)
 
 
 def is_alive(process: int) -> bool:

@@ -24,7 +24,7 @@ from shared_ir.machine.target import Target, parse_target
 from tests.compiler_service.compiler.codegen.loop_kernels import matmul
 from tests.ingot.device.boards import CRASHES, DOUBLES, INPUT, LOOPS, board, candidate, floats
 
-pytestmark = [pytest.mark.services, pytest.mark.slow]
+pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(900)]
 BOARD = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
 KEY = SigningKey.generate()
 M, K, N = 12, 32, 128

@@ -29,8 +29,8 @@ KEY = SigningKey.generate()
 TRUST = TrustStore.of([KEY.public])
 DIGESTS = [f"{n:064x}" for n in range(4)]
 TRIAL = OrderedTrial(
-    DIGESTS[0],
-    (OrderedLaunch("k0", (0, 1), (64, -1), 8, 4096), OrderedLaunch("k1.body$2", (1,), (), 0, 0)),
+    (DIGESTS[0], DIGESTS[3]),
+    (OrderedLaunch(1, "k0", (0, 1), (64, -1), 8, 4096), OrderedLaunch(0, "k1.body$2", (1,), (), 0, 0)),
     (OrderedBuffer(4096, DIGESTS[1], 3), OrderedBuffer(0, is_result=True)),
 )
 MEASURED = MeasuringOrder(
@@ -46,7 +46,7 @@ def document_of(order: MeasuringOrder = MEASURED) -> dict[str, Any]:
 
 def test_an_order_travels_both_ways() -> None:
     assert read_order(sign_order(MEASURED, KEY), TRUST) == MEASURED
-    assert MEASURED.digests == (DIGESTS[2], DIGESTS[0], DIGESTS[1])
+    assert MEASURED.digests == (DIGESTS[2], DIGESTS[0], DIGESTS[3], DIGESTS[1])
     assert TRIAL.memory == 3 * 4096 + 4096
 
 
@@ -84,7 +84,9 @@ WRONG = [
     (("target", "features"), "+neon"),
     (("trials",), []),
     (("trials",), [json.loads("{}")] * 65),
-    (("trials", 0, "library"), ""),
+    (("trials", 0, "libraries"), []),
+    (("trials", 0, "libraries", 0), ""),
+    (("trials", 0, "launches", 0, "library"), 2),
     (("trials", 0, "launches"), []),
     (("trials", 0, "launches", 0, "symbol"), 'k"; rm -rf'),
     (("trials", 0, "launches", 0, "symbol"), "k" * 256),

@@ -3,10 +3,11 @@
  * The device's measuring server starts this program, says on standard input what to load and to call, and then how many rounds to run; how
  * long they took goes to standard output. Everything is a row of int64 in the byte order of the machine:
  *
- *   plan     VERSION, descriptor of the library, whether to lock, count of buffers, count of launches
+ *   plan     VERSION, whether to lock, counts of libraries, of buffers and of launches
+ *            for each library: its descriptor
  *            for each buffer: bytes, descriptor of its content or -1, copies, whether it is a result
- *            for each launch: tasks, bytes of scratch, count of buffers, count of symbols, length of its name; the bytes of the name;
- *                             its buffers; its symbols
+ *            for each launch: its library, tasks, bytes of scratch, count of buffers, count of symbols, length of its name; the bytes of the
+ *                             name; its buffers; its symbols
  *   answer   VERSION, whether it is locked
  *   N > 0    run N times: answers nanoseconds
  *   0        answers the bytes of the results
@@ -52,9 +53,10 @@ typedef struct {
   void *scratch;
 } launch;
 
+static ingot_loaded *libraries;
 static buffer *buffers;
 static launch *launches;
-static int64_t buffer_count, launch_count, turn;
+static int64_t library_count, buffer_count, launch_count, turn;
 static int has_copies;
 static const volatile int32_t goes_on;
 
@@ -66,10 +68,7 @@ static const ingot_offered FUNCTIONS[] = {
     {"memcpy", (uintptr_t)memcpy},
     {"memmove", (uintptr_t)memmove},
     {"memset", (uintptr_t)memset},
-    {"__tls_get_addr", (uintptr_t)ingot_tls_address},
 };
-
-static ingot_loaded candidate = {.offered = FUNCTIONS, .offered_count = sizeof(FUNCTIONS) / sizeof(*FUNCTIONS)};
 
 /* 0 at the end of standard input. */
 static int take(void *into, size_t bytes) {
@@ -120,6 +119,17 @@ static char *contents(int64_t descriptor, size_t *bytes) {
   return data;
 }
 
+static void prepare_library(ingot_loaded *own) {
+  int64_t descriptor;
+  size_t bytes = 0;
+  row(&descriptor, 1);
+  own->offered = FUNCTIONS;
+  own->offered_count = sizeof(FUNCTIONS) / sizeof(*FUNCTIONS);
+  char *data = contents(descriptor, &bytes);
+  ingot_load(own, data, bytes);
+  if (bytes) munmap(data, bytes);
+}
+
 static void prepare_buffer(buffer *own) {
   int64_t numbers[4];
   row(numbers, 4);
@@ -147,21 +157,22 @@ static void point(launch *own) {
 }
 
 static void prepare_launch(launch *own) {
-  int64_t numbers[5];
+  int64_t numbers[6];
   char name[MOST_NAME + 1] = {0};
-  row(numbers, 5);
-  own->tasks = within(numbers[0], 0, INT64_MAX, "tasks");
-  own->scratch = room((size_t)within(numbers[1], 0, INT64_MAX / 4, "scratch"));
-  own->buffer_count = within(numbers[2], 0, MOST_COUNT, "buffers");
-  size_t symbols = (size_t)within(numbers[3], 0, MOST_COUNT, "symbols");
-  if (!take(name, (size_t)within(numbers[4], 1, MOST_NAME, "a name"))) _exit(INGOT_BROKEN);
+  row(numbers, 6);
+  const ingot_loaded *library = &libraries[within(numbers[0], 0, library_count - 1, "a library")];
+  own->tasks = within(numbers[1], 0, INT64_MAX, "tasks");
+  own->scratch = room((size_t)within(numbers[2], 0, INT64_MAX / 4, "scratch"));
+  own->buffer_count = within(numbers[3], 0, MOST_COUNT, "buffers");
+  size_t symbols = (size_t)within(numbers[4], 0, MOST_COUNT, "symbols");
+  if (!take(name, (size_t)within(numbers[5], 1, MOST_NAME, "a name"))) _exit(INGOT_BROKEN);
   own->buffers = room((size_t)own->buffer_count * sizeof(int64_t));
   own->pointers = room((size_t)own->buffer_count * sizeof(void *));
   own->symbols = room(symbols * sizeof(int64_t));
   row(own->buffers, (size_t)own->buffer_count);
   row(own->symbols, symbols);
   for (int64_t i = 0; i < own->buffer_count; i++) within(own->buffers[i], 0, buffer_count - 1, "a buffer");
-  own->function = (ingot_kernel_function)ingot_exported(&candidate, name);
+  own->function = (ingot_kernel_function)ingot_exported(library, name);
   point(own);
 }
 
@@ -228,18 +239,18 @@ int main(void) {
   prctl(PR_SET_PDEATHSIG, SIGKILL, 0, 0, 0); /* who started it is gone: nobody wants to know any more */
   row(plan, 5);
   if (plan[0] != VERSION) ingot_refuse(INGOT_BROKEN, "comes with a plan of", "another version");
+  library_count = within(plan[2], 1, MOST_COUNT, "libraries");
   buffer_count = within(plan[3], 0, MOST_COUNT, "buffers");
   launch_count = within(plan[4], 1, MOST_COUNT, "launches");
-  size_t bytes = 0;
-  char *library = contents(plan[1], &bytes);
-  ingot_load(&candidate, library, bytes);
+  libraries = room((size_t)library_count * sizeof(*libraries));
   buffers = room((size_t)buffer_count * sizeof(*buffers));
   launches = room((size_t)launch_count * sizeof(*launches));
+  for (int64_t i = 0; i < library_count; i++) prepare_library(&libraries[i]);
   for (int64_t i = 0; i < buffer_count; i++) prepare_buffer(&buffers[i]);
   for (int64_t i = 0; i < launch_count; i++) prepare_launch(&launches[i]);
   ingot_enter_float_mode();
   now(); /* what the first call sets up needs other calls */
-  answer[1] = plan[2] ? lock() : 0;
+  answer[1] = plan[1] ? lock() : 0;
   give(answer, sizeof(answer));
   while (take(&times, sizeof(times))) {
     if (times > 0) {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
 
 from compiler_service.compiler.codegen.toolchain.emulation import static_program
@@ -14,20 +13,17 @@ from shared_ir.machine.target import Target
 _SOURCES = ("measure.c", "load_elf.c", "memory.c", "float_mode.c")
 
 
-def link_candidate(code: Sequence[bytes], symbols: Sequence[str], target: Target) -> bytes:
-    """A shared library of the ELF objects ``code`` that exports ``symbols`` alone. Equal objects give equal bytes.
+def link_candidate(code: bytes, symbol: str, target: Target) -> bytes:
+    """A shared library of the ELF object ``code`` that exports ``symbol`` alone. Equal objects give equal bytes.
 
     Raises:
         IngotError: COMPILER_FAULT, with the linker's message.
     """
-    with tempfile.TemporaryDirectory(prefix="ingot-candidate-") as place:
-        folder = Path(place)
-        names = tuple(f"code{number}.o" for number in range(len(code)))
-        for name, data in zip(names, code, strict=True):
-            (folder / name).write_bytes(data)
-        exported = " ".join(f'"{symbol}";' for symbol in dict.fromkeys(symbols))
-        (folder / "exports.map").write_text(f"{{ global: {exported} local: *; }};\n")
-        link(names, "candidate.so", link_flags(target), target, folder)
+    with tempfile.TemporaryDirectory(prefix="ingot-candidate-") as name:
+        folder = Path(name)
+        (folder / "code.o").write_bytes(code)
+        (folder / "exports.map").write_text(f'{{ global: "{symbol}"; local: *; }};\n')
+        link(("code.o",), "candidate.so", link_flags(target), target, folder)
         return (folder / "candidate.so").read_bytes()
 
 

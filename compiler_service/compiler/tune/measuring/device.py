@@ -15,7 +15,7 @@ from functools import lru_cache
 from typing import Protocol
 
 from compiler_service.compiler.codegen.toolchain.candidate import link_candidate, measuring_program
-from compiler_service.compiler.tune.measuring.trial import Content, Measurer, Outcome, Trial
+from compiler_service.compiler.tune.measuring.trial import Content, Measurer, Outcome, OutcomeKind, Trial
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.device.order import (
     MOST_SECONDS,
@@ -27,12 +27,17 @@ from shared_ir.device.order import (
     sign_order,
 )
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
 
 LEASE_SECONDS = 15.0
 LIMIT_SECONDS = 10.0
 """That a candidate may take for one answer, where nothing else is said."""
 RETRY_SECONDS = 20.0
 _LEAST_SECONDS = 0.001
+_NO_ROOM = (ErrorCode.LIMIT_EXCEEDED, ErrorCode.NOT_FOUND)
+"""The second where contents that are needed together do not fit the device together."""
+_AWAY = (ErrorCode.DEVICE_TIMEOUT, ErrorCode.RESOURCE_EXHAUSTED)
+"""Lost, or leased by another tuner: others may be free."""
 _LOOK_SECONDS = 1.0
 """Between two looks for a free device."""
 _linked = lru_cache(maxsize=64)(link_candidate)
@@ -50,8 +55,8 @@ class MeasuringDevice(Protocol):
     def take_lease(self, seconds: float) -> str:
         """The id of a lease; waits for a while where another has it."""
 
-    def renew_lease(self, lease: str) -> None:
-        """As much time again."""
+    def renew_lease(self, lease: str, timeout: float) -> None:
+        """As much time again; waits for ``timeout`` seconds at most."""
 
     def release_lease(self, lease: str) -> None:
         """Give it back; no error where it has ended."""
@@ -61,6 +66,9 @@ class MeasuringDevice(Protocol):
 
     def run(self, lease: str, order: bytes, seconds: float) -> tuple[Outcome, ...]:
         """What came of the trials of a signed order, which should take ``seconds``."""
+
+    def cancel(self) -> None:
+        """End what :meth:`run` waits for, with DEVICE_TIMEOUT."""
 
     def close(self) -> None:
         """Hang up."""
@@ -102,15 +110,16 @@ class DeviceMeasurer:
         return self._device.name
 
     def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
-        """As :meth:`Measurer.run`; the time is shared out where there are more trials than one order may have.
+        """As :meth:`Measurer.run`; more trials than the device has room for take their turns in several orders, and one alone that it has
+        no room for is refused.
 
         Raises:
-            IngotError: DEVICE_TIMEOUT; ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, LIMIT_EXCEEDED, UNAUTHENTICATED as the device says.
+            IngotError: DEVICE_TIMEOUT; RESOURCE_EXHAUSTED, another tuner has it; ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE,
+                UNAUTHENTICATED as the device says.
         """
         found: list[Outcome] = []
         for start in range(0, len(trials), MOST_TRIALS):
-            part = trials[start : start + MOST_TRIALS]
-            found += self._run(part, seconds * len(part) / len(trials))
+            found += self._fitting(trials[start : start + MOST_TRIALS], seconds)
         return tuple(found)
 
     def close(self) -> None:
@@ -120,14 +129,26 @@ class DeviceMeasurer:
             self._held = None
         self._device.close()
 
+    def _fitting(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        """As many together as the device has room for."""
+        try:
+            return self._run(trials, seconds * len(trials))
+        except IngotError as error:
+            if error.code not in _NO_ROOM:
+                raise
+            if len(trials) == 1:
+                return (Outcome(OutcomeKind.REFUSED, reason=f"the device has no room for it: {error.message}"),)
+        middle = len(trials) // 2
+        return (*self._fitting(trials[:middle], seconds), *self._fitting(trials[middle:], seconds))
+
     def _run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
+        target = trials[0].target
         asked = min(max(seconds, _LEAST_SECONDS), MOST_SECONDS)
         contents, orders = _prepared(trials)
-        runner = Content.of(measuring_program(trials[0].target).read_bytes())
+        runner = _runner(target)
         contents[runner.digest] = runner.data
         with self._leased() as lease:
             self._device.send(lease, contents)
-            target = trials[0].target
             order = MeasuringOrder(
                 lease, target.triple, target.cpu, target.features, runner.digest, asked, self._limit, orders
             )
@@ -143,36 +164,51 @@ class DeviceMeasurer:
             yield self._held.id
         except IngotError as error:
             if error.code is ErrorCode.DEVICE_TIMEOUT:
-                self._held.release()
+                self._held.abandon()
                 self._held = None
             raise
 
 
 class _HeldLease:
-    """Renewed by a thread of its own until it is released, or lost."""
+    """Renewed by a thread of its own until it is given back, or nobody has answered for as long as it lasts: then what runs is given up."""
 
     def __init__(self, device: MeasuringDevice, seconds: float) -> None:
         self._device = device
         self._over = threading.Event()
+        self._seconds = seconds
         self.is_lost = False
         self.id = device.take_lease(seconds)
-        self._thread = threading.Thread(target=self._renew, args=(seconds / 3,), name="device-lease", daemon=True)
+        self._thread = threading.Thread(target=self._renew, name="device-lease", daemon=True)
         self._thread.start()
 
     def release(self) -> None:
-        self._over.set()
+        self.abandon()
         self._thread.join()
-        with contextlib.suppress(IngotError):  # it ends by itself where the device cannot be told
-            if not self.is_lost:
+        if not self.is_lost:
+            with contextlib.suppress(IngotError):  # it ends by itself where the device cannot be told
                 self._device.release_lease(self.id)
 
-    def _renew(self, pause: float) -> None:
+    def abandon(self) -> None:
+        """It ends by itself."""
+        self._over.set()
+
+    def _renew(self) -> None:
+        pause, until = self._seconds / 3, time.monotonic() + self._seconds
         while not self._over.wait(pause):
             try:
-                self._device.renew_lease(self.id)
+                began = time.monotonic()
+                self._device.renew_lease(self.id, pause)
+                until = began + self._seconds
             except IngotError:
-                self.is_lost = True
-                return
+                if time.monotonic() >= until and not self._over.is_set():
+                    self.is_lost = True
+                    self._device.cancel()
+                    return
+
+
+@lru_cache(maxsize=8)
+def _runner(target: Target) -> Content:
+    return Content.of(measuring_program(target).read_bytes())
 
 
 def _prepared(trials: Sequence[Trial]) -> tuple[dict[str, bytes], tuple[OrderedTrial, ...]]:
@@ -180,16 +216,21 @@ def _prepared(trials: Sequence[Trial]) -> tuple[dict[str, bytes], tuple[OrderedT
     contents: dict[str, bytes] = {}
     orders = []
     for trial in trials:
-        library = Content.of(_linked(trial.code, tuple(own.symbol for own in trial.launches), trial.target))
-        held = [library, *(b.content for b in trial.buffers if b.content is not None)]
+        linked = [
+            Content.of(_linked(code, own.symbol, trial.target))
+            for code, own in zip(trial.code, trial.launches, strict=True)
+        ]
+        libraries = tuple(dict.fromkeys(library.digest for library in linked))
+        held = [*linked, *(b.content for b in trial.buffers if b.content is not None)]
         contents |= {content.digest: content.data for content in held}
         launches = tuple(
-            OrderedLaunch(own.symbol, own.buffers, own.symbols, own.tasks, own.scratch) for own in trial.launches
+            OrderedLaunch(libraries.index(library.digest), own.symbol, own.buffers, own.symbols, own.tasks, own.scratch)
+            for library, own in zip(linked, trial.launches, strict=True)
         )
         buffers = tuple(
             OrderedBuffer(b.size, b.content.digest if b.content else "", b.copies, b.is_result) for b in trial.buffers
         )
-        orders.append(OrderedTrial(library.digest, launches, buffers))
+        orders.append(OrderedTrial(libraries, launches, buffers))
     return contents, tuple(orders)
 
 
@@ -229,7 +270,7 @@ class DevicePool:
         """As :meth:`Measurer.run`, by the first device that is free; by the next one where that is lost.
 
         Raises:
-            IngotError: DEVICE_TIMEOUT, all of them are lost.
+            IngotError: DEVICE_TIMEOUT, all of them are lost; RESOURCE_EXHAUSTED, the last one has another tuner.
         """
         lost: IngotError | None = None
         while True:
@@ -239,7 +280,7 @@ class DevicePool:
                 place.lost_until = None
                 return found
             except IngotError as error:
-                if error.code is not ErrorCode.DEVICE_TIMEOUT:
+                if error.code not in _AWAY:
                     raise
                 lost = error
                 place.lost_until = self._clock() + self._retry_seconds

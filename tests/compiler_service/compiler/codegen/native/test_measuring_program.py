@@ -83,14 +83,20 @@ def run(measure: Path, library: Path, said: bytes, content: bytes) -> tuple[int,
 
 
 def plan(
-    size: int = 16, content: int = -4, copies: int = 2, symbol: str = "add", buffers: tuple[int, ...] = (0, 1)
+    size: int = 16,
+    content: int = -4,
+    copies: int = 2,
+    symbol: str = "add",
+    library: int = 0,
+    buffers: tuple[int, ...] = (0, 1),
 ) -> bytes:
     name = symbol.encode()
     pieces = [
-        row(1, -3, 0, 2, 1),
+        row(1, 0, 1, 2, 1),
+        row(-3),
         row(size, content, copies, 0),
         row(16, -1, 1, 1),
-        row(4, 64, len(buffers), 1, len(name)),
+        row(library, 4, 64, len(buffers), 1, len(name)),
         name,
         row(*buffers),
         row(10),
@@ -123,9 +129,11 @@ BROKEN_PLANS = [
     (plan(buffers=(0, 2)), "out of range: a buffer"),
     (plan(buffers=(0, -1)), "out of range: a buffer"),
     (plan(content=1 << 20), "names no file"),
-    (row(2, -3, 0, 2, 1), "another version"),
-    (row(1, -3, 0, -2, 1), "out of range: buffers"),
-    (row(1, -3, 0, 2, 0), "out of range: launches"),
+    (row(2, 0, 1, 2, 1), "another version"),
+    (row(1, 0, 1, -2, 1), "out of range: buffers"),
+    (row(1, 0, 1, 2, 0), "out of range: launches"),
+    (row(1, 0, 0, 2, 1), "out of range: libraries"),
+    (plan(library=1), "out of range: a library"),
     (plan()[:-4], ""),
     (b"", ""),
 ]

@@ -12,7 +12,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.tune.measuring import local
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer, beside, measuring_core
-from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, OutcomeKind, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, OutcomeKind, Trial, TrialBuffer, TrialLaunch
 
 _KERNEL = """
 define void @k(ptr %buffers, ptr %symbols, i64 %begin, i64 %end, ptr %scratch, ptr %goes_on) {{
