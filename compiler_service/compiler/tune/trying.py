@@ -106,6 +106,17 @@ class Trials(AbstractContextManager["Trials"]):
         while running:
             yield _ended(*running.popleft())
 
+    def default(self, problem: SchedulingProblem, seconds: float) -> Default:
+        """The default schedule of one problem, measured.
+
+        Raises:
+            IngotError: it cannot be made or run.
+        """
+        ((_, found),) = self.defaults([problem], seconds)
+        if isinstance(found, IngotError):
+            raise found
+        return found
+
     def tried(
         self, problem: SchedulingProblem, default: Default, points: Iterable[tuple[Point, Candidate]], bound: float
     ) -> Iterator[Tried]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.zig import compile_c
-from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer, TrialLaunch
 from shared_ir.artifact.signature import SigningKey, public_pem
 from shared_ir.machine.target import Target
 from tests.house.test_imports import ROOT

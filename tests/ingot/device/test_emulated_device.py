@@ -15,7 +15,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.tune.measuring.device import DeviceMeasurer
-from compiler_service.compiler.tune.measuring.trial import Content, TrialLaunch, OutcomeKind, Trial, TrialBuffer
+from compiler_service.compiler.tune.measuring.trial import Content, OutcomeKind, Trial, TrialBuffer, TrialLaunch
 from ingot.devices import DeviceConnection
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
