@@ -71,6 +71,10 @@ class RuleRow:
     rule: Rule
     step: type[AlgorithmStep] | type[NestStep] | None = None
 
+    def by_itself(self, kernel: KernelView, target: Target) -> Schedule | None:
+        """What the rule gives where its knobs, which may be called like those of another one, are answered as the model has it."""
+        return self.rule(kernel.answered_by(Knobs()), target)
+
 
 RULES: tuple[RuleRow, ...] = (
     RuleRow("empty", empty_schedule),  # an extent of 0
@@ -130,7 +134,7 @@ def chosen_schedule(
     kernel = KernelView.of(output, constants)
     asked = [row for row in METHODS if row.name in methods] if empty_schedule(kernel, target) is None else []
     for row in (*asked, *rules):
-        schedule = row.rule(kernel, target)
+        schedule = row.by_itself(kernel, target)
         if schedule is not None:
             return ChosenSchedule(row.name, schedule)
     raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
@@ -190,9 +194,9 @@ def _fitting(
     is_empty = empty_schedule(kernel, target) is not None
     if is_empty:
         rows = tuple(row for row in rows if row not in METHODS)
-    default = next((row.name for row in rows if row.rule(kernel, target) is not None), None)
+    default = next((row.name for row in rows if row.by_itself(kernel, target) is not None), None)
     if default is None:
         raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
     anyway = replace(kernel, is_open=True)
-    names = (row.name for row in rows if row.rule(anyway, target) is not None)
+    names = (row.name for row in rows if row.by_itself(anyway, target) is not None)
     return default, (default,) if is_empty else tuple(names)
