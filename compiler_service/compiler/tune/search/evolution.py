@@ -34,7 +34,7 @@ class Breeding:
     drawn: float = 0.1
     crossed: float = 0.35
     next_to: float = 0.6
-    crowd: int = 12
+    crowd: int = 4
     unranked: float = 0.15
 
 
