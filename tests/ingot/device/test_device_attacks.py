@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
@@ -273,6 +274,27 @@ def _odd_bytes(random: Random, data: bytes) -> bytes:
             found[at:at] = found[: random.randrange(1, 64)]
         found = found or bytearray(b"{")
     return bytes(found)
+
+
+def test_uploads_that_never_end_take_neither_the_threads_nor_the_device(tmp_path: Path) -> None:
+    with board(tmp_path, KEY) as running, grpc.insecure_channel(running.address) as channel:
+        stub = device_pb2_grpc.DeviceServiceStub(channel)
+        lease = stub.TakeLease(pb.TakeLeaseRequest(seconds=2.0), timeout=SECONDS).id
+        over = threading.Event()
+
+        def stalled(number: int) -> Iterator[Any]:
+            yield pb.PutContentRequest(header=pb.ContentHeader(lease=lease, digest=f"{number:064x}", size=100))
+            over.wait(SECONDS)
+
+        try:
+            calls = [stub.PutContent.future(stalled(n), timeout=SECONDS) for n in range(6)]
+            codes = {decode_error("the board", call.exception(timeout=SECONDS)).code for call in calls}
+            assert codes == {ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.CANCELLED}, (
+                "few at once, and none beyond the lease"
+            )
+            assert not stub.GetStatus(pb.GetStatusRequest(), timeout=SECONDS).is_leased
+        finally:
+            over.set()
 
 
 def test_no_key_no_server(tmp_path: Path) -> None:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,21 +20,28 @@ from ingot.devices import DeviceConnection
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import evaluate
-from shared_ir.machine.target import Target, parse_target
+from shared_ir.machine.emulator import EMULATORS, find_emulator
+from shared_ir.machine.target import PRESETS, Target, parse_target
 from tests.compiler_service.compiler.codegen.loop_kernels import matmul
-from tests.ingot.device.boards import CRASHES, DOUBLES, INPUT, LOOPS, board, candidate, floats
+from tests.ingot.device.boards import CRASHES, DOUBLES, INPUT, LOOPS, LocalBoard, board, candidate, floats
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(900)]
 BOARD = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+BOARDS = [
+    BOARD,
+    pytest.param(PRESETS["armv7/generic"][0], marks=pytest.mark.machines),
+    pytest.param(PRESETS["riscv64/generic"][0], marks=pytest.mark.machines),
+    pytest.param(PRESETS["riscv64/rvv"][0], marks=pytest.mark.machines),
+]
 KEY = SigningKey.generate()
 M, K, N = 12, 32, 128
 
 
-@pytest.fixture(name="emulating")
-def emulated_board(tmp_path: Path) -> Any:
-    if shutil.which("qemu-aarch64-static") is None and shutil.which("qemu-aarch64") is None:
-        pytest.skip("qemu-aarch64 is not installed (Debian package qemu-user-static)")
-    with board(tmp_path, KEY, "--emulate", "aarch64") as running:
+@contextmanager
+def emulating(folder: Path, architecture: str) -> Iterator[tuple[LocalBoard, DeviceMeasurer]]:
+    if find_emulator(architecture) is None:
+        pytest.skip(f"{EMULATORS[architecture]} is not installed (Debian package qemu-user-static)")
+    with board(folder, KEY, "--emulate", architecture) as running:
         measurer = DeviceMeasurer(DeviceConnection(running.address), KEY, limit=10.0)
         yield running, measurer
         measurer.close()
@@ -51,33 +58,33 @@ def trial_of(function: Function, target: Target, arrays: Mapping[str, np.ndarray
     return Trial(target, (compile_ir(emit_kernel(function, target, "kernel"), target),), (launch,), buffers)
 
 
-def test_a_kernel_for_another_machine_computes_what_the_native_one_does(emulating: Any, tmp_path: Path) -> None:
-    _, measurer = emulating
+@pytest.mark.parametrize("target", BOARDS, ids=lambda target: target.cpu)
+def test_a_kernel_for_another_machine_computes_what_the_native_one_does(tmp_path: Path, target: Target) -> None:
     random = np.random.default_rng(36)
     arrays = {
         "a": random.integers(-8, 8, M * K).astype(np.float32),
         "b": random.integers(-8, 8, K * N).astype(np.float32),
     }
-    foreign = trial_of(matmul(M, K, N, lanes=4), BOARD, arrays)
-    (there,) = measurer.run([foreign], 0.1)
+    function = matmul(M, K, N, lanes=4)
+    with emulating(tmp_path, target.architecture) as (_, measurer):
+        (there,) = measurer.run([trial_of(function, target, arrays)], 0.1)
+        (here,) = measurer.run([trial_of(function, host_target(), arrays)], 0.1)
     assert there.kind is OutcomeKind.MEASURED, there.reason
     assert there.timing is not None
     assert min(there.timing.rounds) > 0
-    native = trial_of(matmul(M, K, N, lanes=4), host_target(), arrays)
-    (here,) = measurer.run([native], 0.1)
     np.testing.assert_array_equal(floats(there.results), floats(here.results))
     assert np.any(floats(there.results))
 
 
-def test_candidates_harm_themselves_alone_there_too(emulating: Any) -> None:
-    running, _ = emulating
-    measurer = DeviceMeasurer(DeviceConnection(running.address, patience=5.0), KEY, limit=3.0)
-    found = measurer.run([candidate(text, BOARD) for text in (DOUBLES, CRASHES, LOOPS)], 0.1)
-    assert [outcome.kind for outcome in found] == [OutcomeKind.MEASURED, OutcomeKind.CRASHED, OutcomeKind.LATE]
-    assert found[1].reason == "SIGSEGV"
-    np.testing.assert_array_equal(floats(found[0].results), 2 * INPUT)
-    assert running.children() == []
-    measurer.close()
+def test_candidates_harm_themselves_alone_there_too(tmp_path: Path) -> None:
+    with emulating(tmp_path, BOARD.architecture) as (running, _):
+        measurer = DeviceMeasurer(DeviceConnection(running.address), KEY, limit=3.0)
+        found = measurer.run([candidate(text, BOARD) for text in (DOUBLES, CRASHES, LOOPS)], 0.1)
+        assert [outcome.kind for outcome in found] == [OutcomeKind.MEASURED, OutcomeKind.CRASHED, OutcomeKind.LATE]
+        assert found[1].reason == "SIGSEGV"
+        np.testing.assert_array_equal(floats(found[0].results), 2 * INPUT)
+        assert running.children() == []
+        measurer.close()
 
 
 def test_nothing_is_emulated_unless_it_was_asked_for(tmp_path: Path) -> None:

@@ -199,7 +199,12 @@ static void prepare_launch(launch *own) {
 static int lock(void) {
   struct sock_filter rules[] = {
       LOAD(arch), BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0), RETURN(SECCOMP_RET_KILL_PROCESS), LOAD(nr),
+#ifdef __NR_clock_gettime
       ALLOW(__NR_clock_gettime),
+#endif
+#ifdef __NR_clock_gettime32 /* what machines of 32 bits have, and had before Linux 5.1 */
+      ALLOW(__NR_clock_gettime32),
+#endif
 #ifdef __NR_clock_gettime64
       ALLOW(__NR_clock_gettime64),
 #endif
