@@ -142,6 +142,7 @@ def tune(
     seconds: float = 60.0,
     *,
     records: str | Path | None = None,
+    again: bool = False,
     symbols: Mapping[str, int] | None = None,
     arrays: Sequence[np.ndarray] | None = None,
     measurer: Measurer | None = None,
@@ -159,7 +160,8 @@ def tune(
         target: as :func:`te.build` takes it; the measurer must be able to run it.
         seconds: that it may take; it is over before that where every candidate was tried.
         records: a file of trials, JSON lines (docs/tuning.md): what is in it is not measured again, and each trial is added as it ends.
-            What a run has tuned to its end, the next one takes from there without a trial.
+            What a run has tuned, the next one takes from there without a trial.
+        again: go on with what ``records`` have tuned already, and measure what was not tried.
         symbols: values of the symbols of extents to measure with; 64 for others.
         arrays: numbers to measure with, one array for each placeholder of ``args``; by default floats between -1 and 1, bytes of any
             value, and 0 for other integers.
@@ -184,17 +186,19 @@ def tune(
     task = ProgramTask(problem, seed=seed)
     log = _Log(None if records is None else Journal(Path(records)), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
+    remembering = Remembering(str(machine), machine_name(), compiler_version())
     runs = measurer or LocalMeasurer()
     try:
         with Trials(machine, runs) as trials:
-            remembering = Remembering(str(machine), machine_name(), compiler_version())
-            Tuner(trials, book, log, remembering, TuningEffort(seconds), log.hear).run([task])
-            if task.default is None and not book.is_settled(task.workload.digest, ()):
-                trials.default(problem, seconds)  # says why it could not be measured
+            Tuner(trials, book, log, remembering, TuningEffort(seconds, again), log.hear).run([task])
+            if task.default is None and not book.is_settled(
+                task.workload.digest, ()
+            ):  # no time, or it could not be run
+                task.begin(trials.default(problem, seconds), ())
     finally:
         if measurer is None:
             runs.close()
-    return _tuned(_end(task, book, log), log, schedule, given, machine)
+    return _tuned(_end(task, book, log, remembering), log, schedule, given, machine)
 
 
 @dataclass
@@ -233,11 +237,13 @@ class _Log:
         return [r for r in self.made if not r.confirmed and not r.settled]
 
 
-def _end(task: ProgramTask, book: RecordBook, log: _Log) -> TrialRecord:
+def _end(task: ProgramTask, book: RecordBook, log: _Log, remembering: Remembering) -> TrialRecord:
     """What tuning ended with, in this run or in the one before."""
     settled = [r for r in log.made if r.settled]
     if settled:
         return settled[-1]
+    if task.default is not None:
+        return remembering.settled(task)
     known = book.best(task.workload.digest, ())
     return known or next(r for r in reversed(book.of(task.workload.digest)) if r.settled)
 

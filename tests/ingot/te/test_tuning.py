@@ -181,3 +181,12 @@ def test_what_was_tuned_to_its_end_is_not_measured_again(measurer: BySize, tmp_p
     assert (again.trials, len(measurer.sizes)) == (0, count)
     assert (again.values, again.seconds) == (first.values, first.seconds)
     assert str(again.schedule) == str(first.schedule)
+
+
+def test_it_goes_on_where_it_is_asked_to(measurer: BySize, tmp_path: Path) -> None:
+    records = tmp_path / "trials.jsonl"
+    first = te.tune(tiled, [A, W], seconds=0.0, measurer=measurer, records=records)
+    assert first.trials == 0
+    again = te.tune(tiled, [A, W], seconds=ENOUGH, measurer=measurer, records=records, again=True)
+    assert again.trials > 0
+    assert again.seconds < first.seconds

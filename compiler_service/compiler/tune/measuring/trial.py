@@ -131,7 +131,7 @@ class Outcome:
 
     Attributes:
         timing: None unless it was measured.
-        results: what the result buffers hold after the first run, in their order; none where the same trial ran just before.
+        results: what the result buffers hold after the first run, in their order; none where the same trial ran just before, with others.
         reason: a sentence, where it was not measured.
     """
 
