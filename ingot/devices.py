@@ -238,7 +238,7 @@ def _pieces(lease: str, digest: str, data: bytes) -> Iterator[Any]:
 def _outcomes(responses: Iterable[Any], name: str) -> tuple[Outcome, ...]:
     """Of a stream of responses. Raises IngotError INTERNAL: they are not what was asked for."""
     with compiler():
-        from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Timing
+        from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, TrialTiming
     results: dict[str, bytearray] = {}
     found: list[Outcome] = []
     try:
@@ -247,7 +247,7 @@ def _outcomes(responses: Iterable[Any], name: str) -> tuple[Outcome, ...]:
                 results.setdefault(response.piece.digest, bytearray()).extend(response.piece.data)
                 continue
             own = response.outcome
-            timing = Timing(tuple(own.rounds)) if own.rounds else None
+            timing = TrialTiming(tuple(own.rounds)) if own.rounds else None
             data = tuple(bytes(results[digest]) for digest in own.results)
             found.append(Outcome(OutcomeKind(own.kind), timing, data, own.reason))
     except (KeyError, ValueError) as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 
-from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Timing
+from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, TrialTiming
 from compiler_service.compiler.tune.problem import Candidate
 from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.tune.search.point import Point
@@ -51,7 +51,7 @@ class Remembering:
             time=time.time(),
         )
 
-    def confirmed(self, task: TuningTask, tried: Tried, own: Timing, other: Timing) -> TrialRecord:
+    def confirmed(self, task: TuningTask, tried: Tried, own: TrialTiming, other: TrialTiming) -> TrialRecord:
         """The best candidate, as it was measured in turns with the default schedule, twice."""
         again = replace(tried, outcome=replace(tried.outcome, timing=own), beside=other)
         return replace(self.record(task, again), confirmed=True)
@@ -67,5 +67,5 @@ class Remembering:
 
     def recalled(self, point: Point, candidate: Candidate, record: TrialRecord) -> Tried:
         """What an earlier run has measured."""
-        own, beside = Timing((record.seconds,)), Timing((record.default_seconds,))
+        own, beside = TrialTiming((record.seconds,)), TrialTiming((record.default_seconds,))
         return Tried(point, candidate, Outcome(record.outcome, own), beside)

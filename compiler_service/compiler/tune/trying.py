@@ -13,7 +13,7 @@ from compiler_service.compiler.backends.face import ObjectMaker
 from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tune.measuring.local import beside, measuring_core
-from compiler_service.compiler.tune.measuring.trial import Measurer, Outcome, OutcomeKind, Timing, Trial
+from compiler_service.compiler.tune.measuring.trial import Measurer, Outcome, OutcomeKind, Trial, TrialTiming
 from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate, SchedulingProblem
 from compiler_service.compiler.tune.search.point import Point
 from shared_ir.errors import ErrorCode, IngotError
@@ -44,7 +44,7 @@ class Default:
     trial: Trial
     cold: Trial
     results: tuple[bytes, ...]
-    timing: Timing
+    timing: TrialTiming
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Tried:
     point: Point
     candidate: Candidate | None
     outcome: Outcome
-    beside: Timing | None = None
+    beside: TrialTiming | None = None
 
     @property
     def share(self) -> float | None:
@@ -148,12 +148,12 @@ class Trials(AbstractContextManager["Trials"]):
 
     def confirmed(
         self, problem: SchedulingProblem, default: Default, candidate: Candidate, seconds: float
-    ) -> tuple[bool, Timing, Timing]:
+    ) -> tuple[bool, TrialTiming, TrialTiming]:
         """Whether ``candidate`` is faster than the default schedule by more than the spread of both, measured in turns with it, twice,
         with weights that come from far; and the timings, its own first, of the time that it gained less."""
         lowered = problem.lowered(candidate)
         cold = problem.trial(lowered, [f.result() for f in lowered.submit(self.maker)], MOST_COPIED_TO_CONFIRM)
-        found: list[tuple[Timing, Timing]] = []
+        found: list[tuple[TrialTiming, TrialTiming]] = []
         for _ in range(2):
             standing, own = self._run([default.cold, cold], seconds)
             if own.timing is None or standing.timing is None:

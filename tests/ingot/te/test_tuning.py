@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
-from compiler_service.compiler.tune.measuring.trial import Outcome, Timing, Trial
+from compiler_service.compiler.tune.measuring.trial import Outcome, Trial, TrialTiming
 from ingot import te
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -34,7 +34,7 @@ class BySize:
         if outcome.timing is None:
             return outcome
         self.sizes.append(size)
-        return replace(outcome, timing=Timing((float(size),) * 5))
+        return replace(outcome, timing=TrialTiming((float(size),) * 5))
 
     def close(self) -> None:
         self._runs.close()

@@ -14,7 +14,7 @@ from typing import IO, Any, BinaryIO, cast
 
 from compiler_service.compiler.codegen.toolchain.frames import read_frame, write_frame
 from compiler_service.compiler.tune.measuring.parts import parts
-from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Timing, Trial
+from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
 
 _COMMAND = (sys.executable, "-m", "compiler_service.compiler.tune.measuring.worker")
 _START_SECONDS = 30.0
@@ -87,7 +87,8 @@ class _Child:
         if rounds is None:
             return self._failed(len(trials), began if len(results) <= began else len(trials) - 1)
         return tuple(
-            Outcome(OutcomeKind.MEASURED, Timing(tuple(own)), found) for own, found in zip(rounds, results, strict=True)
+            Outcome(OutcomeKind.MEASURED, TrialTiming(tuple(own)), found)
+            for own, found in zip(rounds, results, strict=True)
         )
 
     def _send(self, trials: Sequence[Trial], seconds: float) -> None:

@@ -102,7 +102,7 @@ class OutcomeKind(enum.StrEnum):
 
 
 @dataclass(frozen=True)
-class Timing:
+class TrialTiming:
     """Seconds of one run, of several rounds."""
 
     rounds: tuple[float, ...]
@@ -136,7 +136,7 @@ class Outcome:
     """
 
     kind: OutcomeKind
-    timing: Timing | None = None
+    timing: TrialTiming | None = None
     results: tuple[bytes, ...] = ()
     reason: str = ""
 

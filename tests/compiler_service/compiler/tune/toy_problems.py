@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 
 from compiler_service.compiler.schedule.language.knobs import Knobs, Values
-from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Timing, Trial
+from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
 from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate, SchedulingProblem
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.trying import Default, Trials, Tried
@@ -77,7 +77,7 @@ class ToyTrials:
         for problem in problems:
             self.defaults_measured += 1
             candidate = problem.candidate(Knobs())
-            timing = Timing((cast(ToyProblem, problem).law({}),))
+            timing = TrialTiming((cast(ToyProblem, problem).law({}),))
             yield problem, Default(candidate, cast(Trial, None), cast(Trial, None), (b"same",), timing)
 
     def tried(
@@ -93,11 +93,11 @@ class ToyTrials:
             if dict(point.values) in [dict(values) for values in self.crashes]:
                 yield Tried(point, candidate, Outcome(OutcomeKind.CRASHED, reason="signal 11"))
                 continue
-            timing = Timing((cast(ToyProblem, problem).law(point.values),))
+            timing = TrialTiming((cast(ToyProblem, problem).law(point.values),))
             yield Tried(point, candidate, Outcome(OutcomeKind.MEASURED, timing, (b"same",)), default.timing)
 
     def confirmed(
         self, problem: SchedulingProblem, default: Default, candidate: Candidate, seconds: float
-    ) -> tuple[bool, Timing, Timing]:
-        own = Timing((cast(ToyProblem, problem).law(candidate.values),))
+    ) -> tuple[bool, TrialTiming, TrialTiming]:
+        own = TrialTiming((cast(ToyProblem, problem).law(candidate.values),))
         return self.holds and own.seconds < default.timing.seconds, own, default.timing

@@ -11,7 +11,7 @@ import pytest
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tune.cost.ranking import Ranking
-from compiler_service.compiler.tune.measuring.trial import Timing, Trial
+from compiler_service.compiler.tune.measuring.trial import Trial, TrialTiming
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.remembering import Remembering
@@ -27,7 +27,7 @@ TARGET = host_target()
 
 def test_a_task_is_ranked_once_there_are_trials_enough() -> None:
     task = TuningTask(ToyProblem())
-    default = Default(task.candidate(Knobs()), cast(Trial, None), cast(Trial, None), (), Timing((1.0,)))
+    default = Default(task.candidate(Knobs()), cast(Trial, None), cast(Trial, None), (), TrialTiming((1.0,)))
     task.begin(default, (), Ranking(60.0).of(task.workload))
     points = [Point.of({"rows": rows, "columns": columns}) for rows in (1, 4, 6, 8, 12) for columns in (1, 2, 3)]
     for point in points[:14]:

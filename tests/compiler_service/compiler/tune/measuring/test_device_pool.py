@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 import pytest
 
 from compiler_service.compiler.tune.measuring.device import DevicePool, device_timeout
-from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Timing, Trial
+from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
 
 TARGET = PRESETS["raspberry-pi/4b"][0]
 TRIAL = Trial(TARGET, (), (), ())
-MEASURED = Outcome(OutcomeKind.MEASURED, Timing((1e-3,)))
+MEASURED = Outcome(OutcomeKind.MEASURED, TrialTiming((1e-3,)))
 
 
 @dataclass
