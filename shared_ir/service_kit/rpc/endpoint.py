@@ -282,7 +282,9 @@ class RpcEndpoint(asyncio.Protocol):
             call.has_head = True
             self._connection.send_head(call.stream, ANSWER_HEAD)
         while call.outgoing:
-            self._connection.send(call.stream, call.outgoing.popleft())
+            data = call.outgoing.popleft()
+            call.handed(len(data))
+            self._connection.send(call.stream, data)
         self._flush_soon()
 
     def _answer(self, call: RpcCall) -> None:

@@ -32,9 +32,10 @@ from shared_ir.service_kit.rpc.call import Aborted, RpcCall
 from shared_ir.service_kit.rpc.endpoint import RpcEndpoint
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import RequestHead
+from shared_ir.service_kit.shares import is_for_others
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
-from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.tls import CONNECTION_BYTES, TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
@@ -83,12 +84,13 @@ class RpcServer:
         self._methods: dict[str, RpcMethod] = {}
         self._find = self._chained(interceptors)
         self._endpoints: set[RpcEndpoint] = set()
+        self._connections_of: Counter[str] = Counter()
         self._most_connections = _most_connections()
         self._calls: set[RpcCall] = set()
         self._by_peer: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._answers = Answers(room, log or CallLog(), self._lock)
-        self._is_leaving = False
+        self._is_leaving = self._has_tls = False
         self._lanes: set[Lane] = set()
         self.loop = EventLoop("rpc", _failed)
 
@@ -111,6 +113,7 @@ class RpcServer:
         """Listen at ``address``; returns the port. Raises IngotError INVALID_ARGUMENT: it, or a file of ``tls``, cannot be used."""
         context = None
         if tls is not None:
+            self._has_tls = True
             context = tls.context()
             context.set_alpn_protocols(["h2"])
         found = listening(address, "gRPC")
@@ -128,13 +131,22 @@ class RpcServer:
     # ---- calls, in the thread of the loop
 
     def connected(self, endpoint: RpcEndpoint) -> bool:
-        if self._is_leaving or len(self._endpoints) >= self._most_connections:
+        peer, count, most = name_of(endpoint.peer), len(self._endpoints), self._most_connections
+        if self._is_leaving or count >= most or is_for_others(count, self._connections_of[peer], most):
             return False
         self._endpoints.add(endpoint)
+        self._connections_of[peer] += 1
         return True
 
     def disconnected(self, endpoint: RpcEndpoint) -> None:
-        self._endpoints.discard(endpoint)
+        if endpoint in self._endpoints:
+            self._endpoints.remove(endpoint)
+            peer = name_of(endpoint.peer)
+            self._connections_of[peer] -= 1
+            if not self._connections_of[peer]:
+                del self._connections_of[peer]
+        if self._has_tls:
+            self.room.passed(CONNECTION_BYTES)
 
     def begin(self, endpoint: RpcEndpoint, stream: int, head: RequestHead) -> RpcCall | None:
         try:
@@ -150,9 +162,12 @@ class RpcServer:
             call.is_refused = True
             with suppress(Aborted):
                 method.behaviour(None, call)
-        elif self._is_crowded(call.watched.peer) or method.lane.is_full:
+        elif self._is_crowded(call.watched.peer) or (method.at_once is None and method.lane.is_full(call.watched.peer)):
             call.is_refused = True
             call.fail(crowded())
+        elif (lack := call.hold_head()) is not None:
+            call.is_refused = True
+            call.fail(lack)
         else:
             self._calls.add(call)
             self._by_peer[call.watched.peer] += 1
@@ -171,14 +186,14 @@ class RpcServer:
             except WouldWait:
                 call.is_at_once, call.guest.waits = False, True
                 call.guest.forget(call.guest.held)
-        if method.lane.is_full:
+        if method.lane.is_full(call.watched.peer):
             call.fail(crowded())
             call.transport.finish(call)
             return
         if not method.takes_stream:
             call.watched.enter(CallStage.OURS)
         try:
-            method.lane.executor.submit(self._answers.answer, call)
+            method.lane.executor.submit_for(call.watched.peer, self._answers.answer, call)
         except RuntimeError:
             call.transport.drop(call)
 
@@ -247,7 +262,7 @@ class RpcServer:
 
     def _let_go(self, now: float) -> None:
         """Of the peer that has most connections, those that are not used."""
-        most = Counter(name_of(endpoint.peer) for endpoint in self._endpoints).most_common(1)[0][0]
+        most = self._connections_of.most_common(1)[0][0]
         for endpoint in tuple(self._endpoints):
             if endpoint.is_idle(now) and name_of(endpoint.peer) == most:
                 endpoint.part()
