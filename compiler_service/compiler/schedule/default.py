@@ -153,19 +153,6 @@ PLAIN_RULES: tuple[RuleRow, ...] = (RuleRow("plain row", row_schedule), RuleRow(
 """What a kernel is compiled with where the schedule of its rule does not fit it. The last fits every kernel."""
 
 
-def candidate_schedules(
-    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
-) -> tuple[Schedule, ...]:
-    """The default schedule, and those that differ from it in one answer by one option. None is of a method that ``methods`` does not
-    name."""
-    kernel, knobs = KernelView.of(output, constants), Knobs()
-    found = [open_schedule(kernel.answered_by(knobs), target, methods).schedule]
-    for knob in knobs.asked.values():
-        for value in knob.neighbours:
-            found.append(open_schedule(kernel.answered_by(Knobs({knob.name: value})), target, methods).schedule)
-    return tuple(dict.fromkeys(found))
-
-
 def open_schedule(
     kernel: KernelView, target: Target, methods: Collection[str] = (), rules: Sequence[RuleRow] = RULES
 ) -> ChosenSchedule:

@@ -1,33 +1,30 @@
-"""Schedules that a tuner measures: the default first, whatever rule it comes from."""
+"""Schedules that a tuner measures: of any rule that has one, and of no method that is forbidden."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import cast
 
-import numpy as np
 import pytest
 
 from compiler_service.compiler.program.kernels import Kernel
-from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
 from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals
 from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import (
-    candidate_schedules,
     default_schedule,
     methods_of,
+    open_schedule,
 )
+from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
-from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.convolution import conv
-from compiler_service.compiler.tensor_expr.operators.quantized import matmul_integer
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.record import TrialRecord, Workload
 from compiler_service.compiler.tune.tuning import tuned_schedules
 from shared_ir.dtype import DType
-from tests.compiler_service.compiler.schedule.algorithms.test_byte_dot_schedules import bytes_of
-from tests.compiler_service.compiler.schedule.kernels import VNNI, interpreted
+from tests.compiler_service.compiler.schedule.kernels import VNNI
 from tests.compiler_service.compiler.tune.records.trials import trial
 
 
@@ -37,33 +34,32 @@ def convolution(channels: int, group: int) -> Tensor:
     return conv(x, w, group=group, pads=(1,) * 4, layout="NHWC")
 
 
-def product() -> Tensor:
-    x, w = placeholder("x", (24, 64), DType.UINT8), placeholder("w", (64, 48), DType.INT8)
-    return matmul_integer(x, w)
-
-
 @pytest.mark.parametrize(
-    ("kernel", "step"),
-    [(convolution(256, 1), Winograd), (convolution(32, 8), Diagonals), (product(), DotBytes)],
-    ids=["winograd", "grouped", "bytes"],
+    ("made", "step"),
+    [(convolution(256, 1), Winograd), (convolution(32, 8), Diagonals)],
+    ids=["winograd", "grouped"],
 )
-def test_the_default_is_measured_first(kernel: Tensor, step: type) -> None:
-    output, placeholders = coalesce(kernel)
+def test_rules_of_the_kernel_are_points(made: Tensor, step: type) -> None:
+    output, placeholders = coalesce(made)
     constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
-    found = candidate_schedules(output, constants, VNNI, methods=("winograd",))
-    assert found[0] == default_schedule(output, constants, VNNI, methods=("winograd",))
-    assert any(isinstance(s, step) for s in found[0])
-    assert len(set(found)) == len(found)
+    knobs = Knobs()
+    open_schedule(KernelView.of(output, constants).answered_by(knobs), VNNI, ("winograd",))
+    for name in knobs.asked["rule"].options:
+        found = open_schedule(KernelView.of(output, constants).answered_by(Knobs({"rule": name})), VNNI, ("winograd",))
+        assert found.rule == name
+        assert any(isinstance(s, step) for s in found.schedule) == (name == knobs.asked["rule"].default)
 
 
-def test_methods_that_are_forbidden_are_not_measured() -> None:
+def test_methods_that_are_forbidden_are_no_points() -> None:
     output, placeholders = coalesce(convolution(256, 1))
     constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
-    allowed = candidate_schedules(output, constants, VNNI, methods=("winograd",))
-    assert {methods_of(schedule) for schedule in allowed} == {frozenset(), frozenset({"winograd"})}
-    forbidden = candidate_schedules(output, constants, VNNI)
-    assert {methods_of(schedule) for schedule in forbidden} == {frozenset()}
-    assert len(forbidden) > 1, "the candidates of the next rule"
+    for methods in ((), ("winograd",)):
+        knobs = Knobs()
+        open_schedule(KernelView.of(output, constants).answered_by(knobs), VNNI, methods)
+        assert set(methods) == {"winograd", "strassen"} & set(knobs.asked["rule"].options)
+        asked = Knobs({"rule": "winograd"})
+        found = open_schedule(KernelView.of(output, constants).answered_by(asked), VNNI, methods)
+        assert methods_of(found.schedule) == set(methods)
 
 
 def test_a_record_of_a_forbidden_method_is_none() -> None:
@@ -85,17 +81,3 @@ def test_a_record_of_a_forbidden_method_is_none() -> None:
     both = tuned_schedules(RecordBook([record(1.0, "winograd"), record(3.0), record(2.0, allowed=())], VNNI))
     assert both(kernel, ()) == found[()]
     assert both(kernel, ("winograd",)) == found["winograd",]
-
-
-def test_candidates_for_bytes_multiply_bytes() -> None:
-    output, placeholders = coalesce(product())
-    constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
-    found = candidate_schedules(output, constants, VNNI)
-    feeds = bytes_of(output, {})
-    (wanted,) = evaluate([output], feeds, {})
-    assert len(found) > 2
-    by_dots = [schedule for schedule in found if any(isinstance(s, DotBytes) for s in schedule)]
-    assert len(by_dots) > 2
-    for schedule in by_dots[:6]:
-        got = interpreted(output, feeds, {}, VNNI, schedule, after_passes=False)
-        np.testing.assert_array_equal(got, wanted)
