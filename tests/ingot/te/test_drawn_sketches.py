@@ -105,6 +105,20 @@ def two_products(m: te.Dim, n: te.Dim, k: te.Dim) -> Computation:
     return Computation((x, w, v), o, expected)
 
 
+def deep_product(m: te.Dim, n: te.Dim, k: te.Dim) -> Computation:
+    """Of so many terms that they may be summed in chunks."""
+    x, w = te.placeholder((6, 256), name="A"), te.placeholder((256, n), name="W")
+    y = te.sum((6, n), 256, lambda i, j, q: x[i, q] * w[q, j], name="Y")
+    return Computation((x, w), y, lambda a, b: a @ b)
+
+
+def turned(m: te.Dim, n: te.Dim, k: te.Dim) -> Computation:
+    """Read across rows."""
+    a = te.placeholder((m, n), name="A")
+    b = te.compute((n, m), lambda i, j: te.exp(a[j, i]), name="B")
+    return Computation((a,), b, lambda x: np.exp(x.T))
+
+
 KINDS: tuple[Callable[[te.Dim, te.Dim, te.Dim], Computation], ...] = (
     normalisation,
     transposed_product,
@@ -113,6 +127,8 @@ KINDS: tuple[Callable[[te.Dim, te.Dim, te.Dim], Computation], ...] = (
     column_maxima,
     grand_total,
     two_products,
+    deep_product,
+    turned,
 )
 
 

@@ -73,6 +73,15 @@ def reused_axis(stage: Compute) -> Axis | None:
     return None
 
 
+def turned_axis(stage: Compute) -> Axis | None:
+    """The axis, none of the last, along which something is read element after element that is not so along the last one."""
+    if not stage.axes:
+        return None
+    *others, last = stage.axes
+    across = [ld for ld in distinct_loads(stage) if varies(ld, last.name) and not is_contiguous(ld, last.name)]
+    return next((a for a in reversed(others) if any(is_contiguous(ld, a.name) for ld in across)), None)
+
+
 def lanes_along(stage: Compute, target: Target) -> tuple[Along, ...]:
     """Where the lanes of the reduction ``stage`` can lie, the best first."""
     summed = summed_axis(stage)

@@ -16,6 +16,8 @@ from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
 _PAGE_BYTES = 4096
+_SWEEPS_OF_COPY = 16
+"""How often a copy is read at least that is made by default."""
 _FEWEST_TERMS = 64
 """Terms of a sum from which on a copy in tiles pays."""
 
@@ -56,7 +58,7 @@ def packs_columns(stage: ProgramStage, found: TiledOperand, rows: int, tile: int
     terms = _terms(stage.definition)
     row_bytes = unknown(found.load.tensor.shape[-1], 1024) * found.load.dtype.itemsize
     far = not is_contiguous(found.load, found.axis) or row_bytes >= _PAGE_BYTES // 2
-    often = unknown(_extent(stage.definition, found.other), 256) >= 8 * rows
+    often = unknown(_extent(stage.definition, found.other), 256) >= _SWEEPS_OF_COPY * rows
     default = tile > 1 and terms >= _FEWEST_TERMS and far and often
     return tile > 1 and knobs.flag(f"{stage.name} packs {found.load.tensor.name}", default=default)
 

@@ -95,8 +95,9 @@ def sums_in_tiles(stage: ProgramStage, target: Target, knobs: Knobs) -> bool:
     return knobs.choice(f"{stage.name} lanes", ways, ways[0]) == Along.RESULTS.value
 
 
-def groups(program: StagedProgram, target: Target, knobs: Knobs) -> tuple[NestGroup, ...]:
-    """The nests, the last one first. A stage joins the nest that all of its readers are in, as the knobs ``NAME inside`` say."""
+def groups(program: StagedProgram, apart: frozenset[str], target: Target, knobs: Knobs) -> tuple[NestGroup, ...]:
+    """The nests, the last one first. A stage joins the nest that all of its readers are in, as the knobs ``NAME inside`` say; those that
+    are to be ``apart`` do not."""
     nests: dict[str, list[str]] = {}
     product: dict[str, str] = {}
     nest_of: dict[str, str] = {}
@@ -107,7 +108,7 @@ def groups(program: StagedProgram, target: Target, knobs: Knobs) -> tuple[NestGr
             continue
         in_tiles = sums_in_tiles(stage, target, knobs)
         homes = {nest_of.get(r, "") for r in readers}
-        root = homes.pop() if len(homes) == 1 and name not in program.outputs else ""
+        root = homes.pop() if len(homes) == 1 and name not in (*program.outputs, *apart) else ""
         if root and _joins(program, stage, root, nests[root], product.get(root, ""), in_tiles, knobs):
             nest_of[name] = root
             nests[root].append(name)

@@ -141,8 +141,9 @@ def _vector_of_rows(
 ) -> tuple[tuple[str, ...], _Inner, tuple[str, ...]]:
     """Of a vector of results: some of them in a turn, which are written as one vector."""
     options = [n for n in (1, 2, 4, 8, 16) if n <= min(width, unknown(axis.extent, width))]
-    height = knobs.choice(f"{name}.{axis.name} together", options, options[min(2, len(options) - 1)])
     size = unknown(axis.extent, 0)
+    few = target.cores > 1 and 0 < size <= TASKS_PER_CORE * target.cores  # each one is a task
+    height = knobs.choice(f"{name}.{axis.name} together", options, 1 if few else options[min(2, len(options) - 1)])
     default = (
         chunk(axis.extent, height, TASKS_PER_CORE * target.cores) if target.cores > 1 and size else max(size, height)
     )

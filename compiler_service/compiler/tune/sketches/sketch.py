@@ -37,8 +37,8 @@ def sketch(program: StagedProgram, target: Target, knobs: Knobs) -> StagedProgra
     for stage in program.stages.values():
         if not stage.is_untouched or not isinstance(stage.place, AtRoot | InPlace):
             raise misfit(f"{stage.name} is scheduled already", "a program whose stages are all at the root", stage.name)
-    program = _in_parts(inlined(_expanded_constants(program), knobs), target, knobs)
-    for group in groups(program, target, knobs):
+    program, parts = _in_parts(inlined(_expanded_constants(program), knobs), target, knobs)
+    for group in groups(program, parts, target, knobs):
         program = _scheduled(program, group, target, knobs)
     return program
 
@@ -56,8 +56,10 @@ def _scheduled(program: StagedProgram, group: NestGroup, target: Target, knobs: 
     return in_tiles(program, group, target, knobs)
 
 
-def _in_parts(program: StagedProgram, target: Target, knobs: Knobs) -> StagedProgram:
-    """``program`` with long sums of few results in two steps, as the knobs ``NAME parts`` say: the parts are tasks of several cores."""
+def _in_parts(program: StagedProgram, target: Target, knobs: Knobs) -> tuple[StagedProgram, frozenset[str]]:
+    """``program`` with long sums of few results in two steps, as the knobs ``NAME parts`` say: the parts are tasks of several cores. With
+    it come the stages of the parts."""
+    made: set[str] = set()
     for name in tuple(program.stages):
         stage = program.stage(name)
         found, results = stage.definition.reduction, 1
@@ -72,7 +74,8 @@ def _in_parts(program: StagedProgram, target: Target, knobs: Knobs) -> StagedPro
             or lanes_along(stage.definition, target)[0] is not Along.TERMS
         ):
             continue
-        parts = knobs.choice(f"{name} parts", _PARTS, 0)
+        parts = knobs.choice(f"{name} parts", _PARTS, next((p for p in _PARTS[1:] if p >= target.cores), _PARTS[-1]))
         if parts:
-            program, _ = rfactor(program, name, found.axes[0].name, -(-terms // parts), outer=True)
-    return program
+            program, own = rfactor(program, name, found.axes[0].name, -(-terms // parts), outer=True)
+            made.add(own)
+    return program, frozenset(made)

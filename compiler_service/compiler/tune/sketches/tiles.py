@@ -20,8 +20,15 @@ from compiler_service.compiler.schedule.model.tiles import chunk, lanes, registe
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.rewriting import cache_write, rfactor
 from compiler_service.compiler.schedule.staging.stage import Inside, ProgramStage
-from compiler_service.compiler.tensor_expr.tensor import Axis
-from compiler_service.compiler.tune.sketches.facts import distinct_loads, readers_of, reused_axis, unknown, varies
+from compiler_service.compiler.tensor_expr.tensor import Axis, Compute
+from compiler_service.compiler.tune.sketches.facts import (
+    distinct_loads,
+    readers_of,
+    reused_axis,
+    turned_axis,
+    unknown,
+    varies,
+)
 from compiler_service.compiler.tune.sketches.members import member_loops, place_members
 from compiler_service.compiler.tune.sketches.nesting import StageLoops, VectorLoops, vector_loops, vectors_knob
 from compiler_service.compiler.tune.sketches.operands import operand, packed, packs_columns, packs_rows
@@ -32,6 +39,8 @@ from shared_ir.machine.target import Target
 _HEIGHTS = (1, 2, 3, 4, 5, 6, 7, 8, 10, 12, 14, 16)
 _MOST_REPEATED = 64
 """Largest number of vectors of a register tile: twice what any machine has registers for."""
+_LONG_SUM = 64
+"""Terms along an axis from which on a sum is long."""
 _SHARE_OF_L2 = 0.5
 """Part of the second-level cache that the rows of a block may fill."""
 
@@ -76,7 +85,7 @@ def in_tiles(program: StagedProgram, group: NestGroup, target: Target, knobs: Kn
     tile = _register_tile(program, root, product, names, target, knobs)
     chunked = ""
     if product:
-        program = _with_copies(program, product, names, tile, target, knobs)
+        program = _with_copies(program, group, product, names, tile, target, knobs)
         program, chunked = _in_chunks(program, product, names, tile, knobs)
     loops = StageLoops.of(root)
     parts = _loops_of_root(loops, root, tile, _terms(program, chunked or product), target, knobs)
@@ -126,7 +135,7 @@ def _register_tile(
     width = lanes(target, dtype)
     reused = reused_axis(summed) if summed else None
     rows = next((a for a in others if reused is not None and names[a.name] == reused.name), None)
-    height, vectors = 1, 4 if product else 2
+    height, vectors = 1, _vectors_of_sum(summed)
     if rows is not None:
         height, vectors = register_tile(rows.extent, last.extent, target, dtype)
     if rows is not None and summed is not None and all(varies(ld, names[last.name]) for ld in distinct_loads(summed)):
@@ -134,6 +143,9 @@ def _register_tile(
             max(1, target.vector_registers // 2 - 2),
             1,
         )  # nothing is broadcast: what windows share is kept too
+    turned = None if product else turned_axis(root.definition)
+    if turned is not None:
+        rows, height, vectors = turned, width, 1  # squares, which are turned in registers
     vectors = vectors_knob(knobs, f"{root.name} vectors", last.extent, width, vectors)
     heights = {a.name: 1 for a in others}
     left = max(1, _MOST_REPEATED // vectors)
@@ -148,20 +160,34 @@ def _register_tile(
     return RegisterTile(heights, width, vectors, "" if rows is None else rows.name)
 
 
+def _vectors_of_sum(summed: Compute | None) -> int:
+    """Vectors side by side where there are no rows: long sums go down columns, and should read whole pieces of the rows that they cross."""
+    if summed is None or summed.reduction is None:
+        return 2
+    return 8 if any(unknown(a.extent, 256) >= _LONG_SUM for a in summed.reduction.axes) else 4
+
+
 def _with_copies(
-    program: StagedProgram, product: str, names: dict[str, str], tile: RegisterTile, target: Target, knobs: Knobs
+    program: StagedProgram,
+    group: NestGroup,
+    product: str,
+    names: dict[str, str],
+    tile: RegisterTile,
+    target: Target,
+    knobs: Knobs,
 ) -> StagedProgram:
-    """``program`` with copies of what the sum reads, in tiles of the register tile."""
+    """``program`` with copies of what the sum reads from outside of its nest, in tiles of the register tile."""
     stage = program.stage(product)
     columns = stage.definition.axes[-1]
     rows = names.get(tile.rows)
     width, height = tile.width * tile.vectors, tile.heights.get(tile.rows, 1)
     across = operand(stage, columns.name, rows)
-    fits = across is not None and width <= unknown(columns.extent, width)
+    inside = {program.stage(n).value for n in group.members}
+    fits = across is not None and width <= unknown(columns.extent, width) and across.load.tensor not in inside
     if across is not None and fits and packs_columns(stage, across, height, width, knobs):
         program = packed(program, product, across, width, target)
     down = operand(stage, rows, columns.name) if rows else None
-    if down is not None and packs_rows(stage, down, height, target, knobs):
+    if down is not None and down.load.tensor not in inside and packs_rows(stage, down, height, target, knobs):
         program = packed(program, product, down, height, target)
     return program
 
