@@ -8,13 +8,19 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import ingot
+from compiler_service.compiler.tune.measuring.device import DeviceMeasurer
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from ingot.devices import DeviceConnection
+from shared_ir.artifact.signature import SigningKey, public_pem
 from shared_ir.extras import install_command
 from shared_ir.versions import VERSION
+from tests.ingot.device.boards import INPUT, candidate, floats
 from tests.ingot.small_models import scale
-from tests.packaging.clean_environment import CleanEnvironment
+from tests.packaging.clean_environment import CleanEnvironment, wait_until
 from tests.packaging.extras import BASE, importable
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
@@ -112,3 +118,21 @@ def test_type_checkers_see_our_types(base: CleanEnvironment) -> None:
     done = subprocess.run(command, cwd=base.home, capture_output=True, text=True)
     assert 'has type "Client"' in done.stdout, done.stdout
     assert 'has type "Model"' in done.stdout
+
+
+def test_a_device_with_the_base_alone_measures(base: CleanEnvironment) -> None:
+    """The tuner is here, with the compiler; there is neither a compiler nor an `ingot` of this tree."""
+    key, log = SigningKey.generate(), base.home / "device.log"
+    (base.home / "tuner.pub").write_bytes(public_pem(key.public))
+    command = ["ingot", "device", "serve", "--json", "--trust", "tuner.pub", "--listen", "127.0.0.1:0"]
+    with base.service(command, log) as process:
+        wait_until(lambda: "address" in log.read_text(), process, log, 60.0)
+        address = json.loads(next(line for line in log.read_text().splitlines() if "address" in line))["address"]
+        assert key.key_id in base.check("ingot", "device", "status", address)
+        measurer = DeviceMeasurer(DeviceConnection(address), key)
+        (outcome,) = measurer.run([candidate()], 0.05)
+        measurer.close()
+        assert outcome.kind is OutcomeKind.MEASURED
+        np.testing.assert_array_equal(floats(outcome.results), 2 * INPUT)
+        process.terminate()
+        assert process.wait(60) == 0, log.read_text()
