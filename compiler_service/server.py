@@ -64,6 +64,10 @@ MOST_BYTES = 1 << 30
 _UPLOADS = 32
 """Uploads at once; for more, those that stand still are let go."""
 _DOWNLOADS = 16
+_MODEL_CHECKS, _WAITING_CHECKS = 2, 32
+"""Models that are looked at at once, and those that wait for it: each takes a child, and time."""
+_MOST_WATCHERS = 512
+"""Of health, that come at once: they hold a thread while they begin."""
 _SHORT_SECONDS = 0.05
 """Seconds for which a client may keep a thread waiting that other calls wait for, where messages are small."""
 
@@ -132,11 +136,12 @@ def start_server(settings: CompilerSettings, catalogue: Catalogue, parts: Parts)
 
 def _lanes(watchers: int) -> Callable[[str], Lane]:
     """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
-    questions, uploads = Lane("questions", 16, _SHORT_SECONDS), Lane("uploads", _UPLOADS)
-    downloads, checks = Lane("downloads", _DOWNLOADS), Lane("checks", 4, _SHORT_SECONDS)
+    questions, uploads = Lane("questions", 16, _SHORT_SECONDS, is_paced=True), Lane("uploads", _UPLOADS, is_paced=True)
+    downloads, checks = Lane("downloads", _DOWNLOADS, is_paced=True), Lane("checks", 4, _SHORT_SECONDS)
     watches = Lane("watches", 16, most_waiting=watchers)  # they hold a thread while they begin
-    lanes = {CHECK: checks, WATCH: Lane("watchers", 16), f"/{SERVICE}/UploadModel": uploads}
+    lanes = {CHECK: checks, WATCH: Lane("watchers", 2, most_waiting=_MOST_WATCHERS), f"/{SERVICE}/UploadModel": uploads}
     lanes |= {f"/{SERVICE}/WatchJob": watches, f"/{SERVICE}/DownloadArtifact": downloads}
+    lanes[f"/{SERVICE}/CheckModel"] = Lane("model-checks", _MODEL_CHECKS, most_waiting=_WAITING_CHECKS)
     return lambda method: lanes.get(method, questions)
 
 

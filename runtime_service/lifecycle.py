@@ -7,16 +7,13 @@ import threading
 from collections import Counter
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.shares import is_for_others
 
 
 class ServerPhase(enum.StrEnum):
     SERVING = "serving"
     LAME_DUCK = "lame_duck"  # not ready any more, but still answering: load balancers need time to notice
     DRAINING = "draining"  # new requests are refused, those in flight are finished
-
-
-_LEAST_SHARED = 8
-"""Fewer requests in flight are not divided among peers."""
 
 
 class Lifecycle:
@@ -86,10 +83,7 @@ class Lifecycle:
             )
 
     def _has_its_share(self, peer: str) -> bool:
-        most = self._max_in_flight
-        return (
-            bool(peer) and most >= _LEAST_SHARED and 4 * self._in_flight >= 3 * most and 2 * self._by_peer[peer] >= most
-        )
+        return bool(peer) and is_for_others(self._in_flight, self._by_peer[peer], self._max_in_flight)
 
     def enter(self, phase: ServerPhase) -> None:
         with self._lock:

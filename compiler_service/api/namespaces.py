@@ -111,8 +111,15 @@ class _ShownOutlet:
     def is_open(self) -> bool:
         return self._outlet.is_open
 
+    @property
+    def outstanding(self) -> int:
+        return self._outlet.outstanding
+
     def send(self, message: Any) -> bool:
         return self._outlet.send(_shown(self._namespace, message))
+
+    def when_drained(self, action: Callable[[], None]) -> None:
+        self._outlet.when_drained(action)
 
     def end(self, error: IngotError | None = None) -> None:
         self._outlet.end(error)

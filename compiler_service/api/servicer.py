@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,12 +36,10 @@ from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, TokenScope
+from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.telemetry.fields import say
 from shared_ir.service_kit.telemetry.tracing import TRACING
-
-MOST_CHECKS_AT_ONCE = 2
-"""CheckModel calls that run at once."""
 
 logger = logging.getLogger(__name__)
 
@@ -77,7 +75,6 @@ class CompilerServicer(RegistryServicer):
         self._watching = Watching(parts.service.store, parts.service.get, settings.max_watchers)
         traffic.count_watchers(lambda: len(self._watching))
         self._quota = JobQuota(parts.service.store.redis)
-        self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
 
     @property
     def watching(self) -> Watching:
@@ -117,15 +114,11 @@ class CompilerServicer(RegistryServicer):
         self._parts.sources.require(source)
         files = request_source(self._parts.sources.files(source))
         order = {"stage": "check", "source": files, "target": None, "options": dict(options)}
-        if not self._checks.acquire(timeout=30):
-            raise _busy("checks", MOST_CHECKS_AT_ONCE)
         try:
             with tempfile.TemporaryDirectory(prefix="check-", dir=_made(self._settings.home / "work")) as work:
                 answer = self._parts.runner.run(Path(work), order, _ignore, lambda: not context.is_active())
         except StoppedError as error:
             raise IngotError(ErrorCode.CANCELLED, "the check was cancelled") from error
-        finally:
-            self._checks.release()
         return converters.check_to_pb(read_check(answer))
 
     # ---- jobs
@@ -162,7 +155,7 @@ class CompilerServicer(RegistryServicer):
 
         def attach(outlet: Outlet) -> None:
             try:
-                watcher = self._watching.add(request.id, request.after, _JobListener(outlet))
+                watcher = self._watching.add(request.id, request.after, _JobListener(outlet), peer_name(context))
             except Exception as error:
                 raise typed(error) from error
             if not context.add_callback(lambda: self._watching.remove(watcher)):
@@ -251,11 +244,15 @@ class _JobListener:
             return True
         return self._outlet.send(message)
 
+    @property
+    def outstanding(self) -> int:
+        return self._outlet.outstanding
+
+    def when_taken(self, action: Callable[[], None]) -> None:
+        self._outlet.when_drained(action)
+
     def end(self, error: IngotError | None) -> None:
         self._outlet.end(error)
-
-    def cancel(self) -> None:
-        self._outlet.cancel()
 
 
 def _orderer(caller: Principal) -> Orderer:
@@ -267,13 +264,6 @@ def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
         if request.WhichOneof("part") != "chunk":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "a header came in the middle of an upload", field="header")
         yield request.chunk
-
-
-def _busy(what: str, limit: int) -> IngotError:
-    message = f"there are too many {what}"
-    return IngotError(
-        ErrorCode.RESOURCE_EXHAUSTED, message, expected=f"at most {limit} at once", remedy="Try again later."
-    )
 
 
 def _made(directory: Path) -> Path:

@@ -1,7 +1,7 @@
 """Those who watch jobs: one thread reads the events of all jobs that are watched, a few others tell who watches.
 
-A watcher that stands still holds no thread. One that does not take what it is told keeps a thread of those few busy, and is let go when
-others wait for it; it may come again with the sequence of the last event that it saw.
+No watcher holds a thread: one that does not take what it is told is told no more until it has, and is let go after a while by the server
+of its call; it may come again with the sequence of the last event that it saw.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import defaultdict, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
@@ -19,10 +19,12 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.room import SMALL_BYTES
+from shared_ir.service_kit.shares import is_for_others
 from shared_ir.service_kit.status import internal
 
 _LOG = logging.getLogger(__name__)
-_TELLERS = 16
+_TELLERS = 4
 _BLOCK_SECONDS = 0.25
 """For so long Redis is asked to wait for an event; one who begins to watch meanwhile is told what comes after that."""
 _PAUSE_SECONDS = 0.02
@@ -31,8 +33,6 @@ _LOOK_SECONDS = 10.0
 """How often the record of a job is read of which nothing is heard: it may have been lost."""
 _MOST_AHEAD = 1000
 """Events that wait for a watcher to take them; it is told those after them when it has."""
-_STALLED_SECONDS = 5.0
-"""Longer than a busy machine takes to send what a client waits for."""
 _AWAY_SECONDS = 10.0
 """For so long Redis may be away before those who watch are told."""
 
@@ -41,28 +41,33 @@ Position = tuple[int, int]
 
 
 class JobListener(Protocol):
-    """Who is told; one call at a time, but for :meth:`cancel`."""
+    """Who is told; one call at a time."""
+
+    @property
+    def outstanding(self) -> int:
+        """Bytes of what it was told that it has not taken."""
 
     def tell(self, event: Event, record: JobRecord) -> bool:
-        """Wait until it has been taken; False when nobody listens any more."""
+        """Without waiting; False when nobody listens any more."""
+
+    def when_taken(self, action: Callable[[], None]) -> None:
+        """Call ``action``, which takes no time, once nothing is outstanding; at once where that is so."""
 
     def end(self, error: IngotError | None) -> None: ...
-
-    def cancel(self) -> None: ...
 
 
 class Watcher:
     """One who watches a job, and how far it has been told."""
 
-    def __init__(self, job: str, after: str, listener: JobListener) -> None:
+    def __init__(self, job: str, after: str, listener: JobListener, peer: str) -> None:
         self.job = job
         self.after = after
         self.listener = listener
+        self.peer = peer
         self.lock = threading.Lock()
         self.waiting: deque[tuple[Event, JobRecord]] = deque()
         self.is_told = False
-        """A thread has it in hand, or will."""
-        self.telling_since: float | None = None
+        """A thread has it in hand, or will once it has taken what it was told."""
         self.error: IngotError | None = None
         self.is_ready = False
         """What had happened before it came is on its way."""
@@ -92,24 +97,27 @@ class Watching:
         self._stopping = threading.Event()
         self._wake = threading.Event()
         self._tellers = ThreadPoolExecutor(_TELLERS, thread_name_prefix="teller")
-        self._queued = 0
+        self._by_peer: Counter[str] = Counter()
         self._thread: threading.Thread | None = None
         self._away_since: float | None = None
 
     def __len__(self) -> int:
         return len(self._watchers)
 
-    def add(self, job: str, after: str, listener: JobListener) -> Watcher:
+    def add(self, job: str, after: str, listener: JobListener, peer: str = "") -> Watcher:
         """From now on ``listener`` is told what happened to a job after the event ``after``, and what happens, until it has finished.
+        One ``peer`` leaves room for others.
 
         Raises:
             IngotError: NOT_FOUND; INVALID_ARGUMENT, ``after`` is no sequence; RESOURCE_EXHAUSTED.
         """
-        watcher = Watcher(job, after, listener)
+        watcher = Watcher(job, after, listener, peer)
         with self._lock:
-            if self._stopping.is_set() or len(self._watchers) >= self._most:
+            count, own = len(self._watchers), self._by_peer[peer]
+            if self._stopping.is_set() or count >= self._most or is_for_others(count, own, self._most):
                 raise _too_many(self._most)
             self._watchers.add(watcher)
+            self._by_peer[peer] += 1
         try:
             record = self._find(job)
             if not after:
@@ -130,7 +138,11 @@ class Watching:
         """Nobody listens any more."""
         watcher.is_gone = True
         with self._lock:
-            self._watchers.discard(watcher)
+            if watcher in self._watchers:
+                self._watchers.remove(watcher)
+                self._by_peer[watcher.peer] -= 1
+                if not self._by_peer[watcher.peer]:
+                    del self._by_peer[watcher.peer]
 
     def stop(self) -> None:
         """End every stream."""
@@ -169,7 +181,6 @@ class Watching:
         by_job: defaultdict[str, list[Watcher]] = defaultdict(list)
         with self._lock:
             watchers = list(self._watchers)
-        self._release(watchers)
         for watcher in watchers:
             if watcher.is_ready and not (watcher.is_full or watcher.is_ending):
                 by_job[watcher.job].append(watcher)
@@ -238,13 +249,13 @@ class Watching:
             if watcher.is_told or not (watcher.waiting or watcher.is_ending):
                 return
             watcher.is_told = True
-        with self._lock:
-            self._queued += 1
+        self._tell_on(watcher)
+
+    def _tell_on(self, watcher: Watcher) -> None:
+        """Have a thread tell a watcher that nobody else tells."""
         self._tellers.submit(self._tell_all, watcher)
 
     def _tell_all(self, watcher: Watcher) -> None:
-        with self._lock:
-            self._queued -= 1
         try:
             while self._tell_next(watcher):
                 pass
@@ -254,7 +265,10 @@ class Watching:
             watcher.listener.end(internal(error))
 
     def _tell_next(self, watcher: Watcher) -> bool:
-        """Whether there may be more to tell."""
+        """Whether there may be more to tell now."""
+        if watcher.waiting and not watcher.is_gone and watcher.listener.outstanding > SMALL_BYTES:
+            watcher.listener.when_taken(lambda: self._tell_on(watcher))
+            return False
         with watcher.lock:
             if watcher.is_gone or not (watcher.waiting or watcher.is_ending):
                 watcher.is_told = False
@@ -265,22 +279,10 @@ class Watching:
             watcher.listener.end(watcher.error)
             self.remove(watcher)
             return False
-        watcher.telling_since = time.monotonic()
         is_there = watcher.listener.tell(*item)
-        watcher.telling_since = None
         if not is_there:
             self.remove(watcher)
         return is_there
-
-    def _release(self, watchers: Sequence[Watcher]) -> None:
-        """Where tellers are short, those go who have kept one for longest."""
-        if not self._queued:
-            return
-        now = time.monotonic()
-        late = [w for w in watchers if w.telling_since is not None and now - w.telling_since > _STALLED_SECONDS]
-        for watcher in sorted(late, key=lambda w: w.telling_since or now)[: self._queued]:
-            _LOG.info("a watcher of job %s takes nothing while others wait: it is let go", watcher.job)
-            watcher.listener.cancel()
 
 
 def _position(sequence: str) -> Position:

@@ -31,6 +31,7 @@ from compiler_service.worker.transport import install
 from compiler_service.worker.tuning import GivingWay
 from compiler_service.worker.turns import WorkerTurns
 from shared_ir.artifact.signature import OwnKey, fingerprint
+from shared_ir.errors import IngotError
 from shared_ir.machine.machine import Machine
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -137,7 +138,7 @@ def end_when_revoked(key: OwnKey, stopping: threading.Event, revoked: threading.
     while not stopping.wait(_LOOK_SECONDS):
         try:
             looks = looks + 1 if key.is_revoked else 0
-        except OSError as error:
+        except (IngotError, OSError) as error:
             logger.warning("cannot look whether the key of this worker is trusted: %s", error)
             continue
         if looks > 1:

@@ -31,7 +31,9 @@ SPARE_THREADS = 16
 """Threads of inference beyond its limit, which tell those who are too many so."""
 _QUESTIONS = 16
 """Threads for everything that is neither inference nor a health check."""
-_CHECKS, _WATCHERS = 4, 64
+_CHECKS = 4
+_MOST_WATCHERS = 512
+"""Of health, that come at once: they hold a thread while they begin."""
 _STREAM_SECONDS = 3600.0
 """For so long a stream of inferences may be silent; less where others wait for its thread."""
 _HASTE_SECONDS = 0.05
@@ -89,8 +91,8 @@ class GrpcServer:
 
 
 def _lanes(inferences: int) -> Any:
-    infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE_SECONDS)
-    checks, watchers = Lane("checks", _CHECKS, _HASTE_SECONDS), Lane("watchers", _WATCHERS)
+    infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE_SECONDS, is_paced=True)
+    checks, watchers = Lane("checks", _CHECKS, _HASTE_SECONDS), Lane("watchers", 2, most_waiting=_MOST_WATCHERS)
     streams = Lane("streams", inferences, patience=_STREAM_SECONDS, work=infer)
     lanes = {f"/{SERVICE}/ModelInfer": infer, f"/{SERVICE}/ModelStreamInfer": streams}
     lanes |= {health.CHECK: checks, health.WATCH: watchers}

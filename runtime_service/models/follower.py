@@ -26,6 +26,8 @@ from shared_ir.errors import ErrorCode, IngotError
 _LOG = logging.getLogger(__name__)
 LONGEST_PAUSE = 300.0
 """Seconds between two attempts to load a version that keeps failing, at most; the first pauses double from 2."""
+_MOMENT_SECONDS = 0.25
+"""A key that is missing is looked for again after so long: who writes its file anew, or replaces the folder, leaves a moment without it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +166,9 @@ class Follower:
         """Note what is to be looked at anew, and find models that nobody has named; whether the store answered."""
         try:
             trusted = self._source.trusted()
+            if self._trusted - trusted:
+                self._stop.wait(_MOMENT_SECONDS)
+                trusted = self._source.trusted()
             if trusted != self._trusted:
                 self._trusted = trusted
                 self._settled.clear()

@@ -19,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import file_error
 from shared_ir.storage.files import write_atomically
 
 _LOG = logging.getLogger(__name__)
@@ -215,7 +216,11 @@ class TrustFolder:
 
     @property
     def keys(self) -> Mapping[str, Ed25519PublicKey]:
-        """NOTE: the files are looked at each time, and read where one has changed."""
+        """NOTE: the files are looked at each time, and read where one has changed.
+
+        Raises:
+            IngotError: UNAVAILABLE, they cannot be read: nothing is revoked by that, and nothing new is trusted.
+        """
         state = _state(self.directory)
         kept = self._read.get("keys")
         if kept is None or kept[0] != state:
@@ -265,11 +270,17 @@ def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:
 
 
 def trusted_files(directory: Path) -> Iterator[tuple[Path, Ed25519PublicKey]]:
-    """The files of a trust directory, whatever they are called, with their keys. One that holds none harms itself alone."""
+    """The files of a trust directory, whatever they are called, with their keys. One that holds none harms itself alone.
+
+    Raises:
+        IngotError: UNAVAILABLE, one cannot be read at the moment (no descriptor is left, the disk fails): whom it names nobody knows.
+    """
     for path in sorted(directory.glob("*.pub")):
         try:
             yield path, read_public(path.read_bytes(), str(path))
         except (IngotError, OSError) as error:
+            if isinstance(error, OSError) and file_error(error).code is ErrorCode.UNAVAILABLE:
+                raise _out_of_reach(path, error) from error
             _LOG.warning("%s is passed over, since it holds no key that could be trusted: %s", path, error)
 
 
@@ -334,13 +345,15 @@ def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
 
 
 def _state(directory: Path) -> tuple[object, ...]:
-    """Of the public keys in a folder: changes whenever one does."""
+    """Of the public keys in a folder: changes whenever one does. Raises IngotError UNAVAILABLE: nobody can look."""
     try:
         with os.scandir(directory) as entries:
             files = sorted((entry for entry in entries if entry.name.endswith(".pub")), key=lambda entry: entry.name)
             return tuple(_state_of(entry) for entry in files)
     except FileNotFoundError:  # there is no folder
         return ("changing", time.monotonic_ns())
+    except OSError as error:
+        raise _out_of_reach(directory, error) from error
 
 
 def _state_of(entry: os.DirEntry[str]) -> tuple[object, ...]:
@@ -349,6 +362,17 @@ def _state_of(entry: os.DirEntry[str]) -> tuple[object, ...]:
     except FileNotFoundError:  # taken away at this moment, or a link to nothing
         return (entry.name,)
     return (entry.name, own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns)
+
+
+def _out_of_reach(path: Path, error: OSError) -> IngotError:
+    return IngotError(
+        ErrorCode.UNAVAILABLE,
+        "the keys that are trusted here cannot be read",
+        field=str(path),
+        expected="a folder of public keys (*.pub) that the process may read",
+        received=error.strerror or type(error).__name__,
+        remedy="Try again in a moment; if that does not help, the operator has to look at the folder.",
+    )
 
 
 def _not_a_key(where: str, kind: str) -> IngotError:

@@ -63,7 +63,7 @@ class Keeper(Protocol):
     @property
     def room(self) -> RequestRoom: ...
 
-    def queue(self, lane: Lane, /) -> None:
+    def queue(self, lane: Lane, peer: str, /) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED: too many wait for a thread of it."""
 
     def start(self, call: ServerCall, /) -> None: ...
@@ -145,6 +145,7 @@ class Exchange:
     def _begin(self, data: bytes) -> None:
         turn = _Turn(ServerCall(self._lane, self._context, self._keeper.room))
         turn.call.enter(CallStage.OURS)
+        self._call.earn(len(data))
         with self._changed:
             self._turns.append(turn)
             self._call.enter(CallStage.OURS)
@@ -181,8 +182,8 @@ class Exchange:
         waiting: _Turn | None = turn
         while waiting is not None:
             try:
-                self._keeper.queue(self._lane)
-                self._lane.executor.submit(self._take, waiting)
+                self._keeper.queue(self._lane, self._call.peer)
+                self._lane.executor.submit_for(self._call.peer, self._take, waiting)
                 return
             except IngotError as error:
                 refusal = error

@@ -13,11 +13,12 @@ from typing import Any
 from urllib.parse import unquote
 
 from shared_ir.service_kit.room import GRACE_SECONDS, Guest, RequestRoom, peer_of
+from shared_ir.service_kit.shares import is_for_others
 
 CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""
-_SLOWEST_READER = 64 * 1024
-"""Bytes of an answer that a client takes a second at least, beside that."""
+_SLOWEST_CLIENT = 64 * 1024
+"""Bytes of an answer that a client takes a second at least, beside that; and of messages that it sends while others wait for its thread."""
 _MOST_WAITING = 8
 """Calls that wait for each thread of a lane, where it does not say how many; more are refused."""
 
@@ -34,6 +35,7 @@ class ServerCall:
 
     __slots__ = (
         "_context",
+        "_kept",
         "cancelled",
         "farewell",
         "guest",
@@ -51,18 +53,33 @@ class ServerCall:
         self.cancelled = False
         self.farewell: Callable[[], None] | None = None
         self._context = context
+        self._kept = self.since = 0.0
+        self.stage = CallStage.OURS
         self.guest: Guest = room.enter(self.peer, self.cancel)
         self.enter(CallStage.ARRIVING)
 
     def enter(self, stage: CallStage, size: int = 0) -> None:
         """``size`` is that of an answer."""
         now = time.monotonic()
+        if self.stage is not CallStage.OURS:
+            self._kept += now - self.since
+        if size:
+            self.earn(size)
         patience = self.lane.patience if stage is CallStage.ARRIVING else CLIENT_SECONDS
-        self.stage, self.since, self.limit = stage, now, patience + size / _SLOWEST_READER
+        self.stage, self.since, self.limit = stage, now, patience + size / _SLOWEST_CLIENT
         self.guest.waits_since = None if stage is CallStage.OURS else now
 
     def is_late(self, now: float) -> bool:
         return self.stage is not CallStage.OURS and now - self.since > self.limit
+
+    def earn(self, size: int) -> None:
+        """So many bytes have come, or are to be taken, for which a client needs time."""
+        self._kept = max(0.0, self._kept - size / _SLOWEST_CLIENT)
+
+    def kept(self, now: float) -> float:
+        """Seconds that its client has let the server wait in all, beyond those that its bytes may take. NOTE: a byte now and then begins a
+        stage anew, but not this."""
+        return self._kept + (0.0 if self.stage is CallStage.OURS else now - self.since)
 
     def hold(self, count: int) -> None:
         """Bytes of a message that came; raises IngotError RESOURCE_EXHAUSTED."""
@@ -77,11 +94,12 @@ class ServerCall:
 
 
 class _Ticket:
-    """Of what waits for a thread: whether it counts as waiting. It may be told not to be run."""
+    """Of what waits for a thread: whose it is, and whether it counts as waiting. It may be told not to be run."""
 
-    __slots__ = ("is_void", "is_waiting")
+    __slots__ = ("is_void", "is_waiting", "peer")
 
-    def __init__(self) -> None:
+    def __init__(self, peer: str) -> None:
+        self.peer = peer
         self.is_waiting, self.is_void = True, False
 
 
@@ -92,12 +110,22 @@ class Threads(ThreadPoolExecutor):
         super().__init__(threads, thread_name_prefix)
         self._count = threading.Lock()
         self.waiting = 0
+        self._by_peer: Counter[str] = Counter()
+
+    def waiting_of(self, peer: str) -> int:
+        """How many of them are of one peer."""
+        return self._by_peer.get(peer, 0)
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        """As :meth:`submit_for`, of nobody."""
+        return self.submit_for("", fn, *args, **kwargs)
+
+    def submit_for(self, peer: str, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
         """Raises RuntimeError: they have ended, or the system gives none, and ``fn`` is not run, now or later."""
-        ticket = _Ticket()
+        ticket = _Ticket(peer)
         with self._count:
             self.waiting += 1
+            self._by_peer[peer] += 1
         try:
             return super().submit(self._begin, ticket, fn, *args, **kwargs)
         except RuntimeError:
@@ -115,8 +143,12 @@ class Threads(ThreadPoolExecutor):
         return None if ticket.is_void else fn(*args, **kwargs)
 
     def _take_from_those_who_wait(self, ticket: _Ticket) -> None:
-        self.waiting -= ticket.is_waiting
-        ticket.is_waiting = False
+        if ticket.is_waiting:
+            ticket.is_waiting = False
+            self.waiting -= 1
+            self._by_peer[ticket.peer] -= 1
+            if not self._by_peer[ticket.peer]:
+                del self._by_peer[ticket.peer]
 
 
 class Lane:
@@ -128,6 +160,8 @@ class Lane:
         most_waiting: calls that wait for a thread; more are refused.
         patience: seconds that a client may take to send a message.
         work: where the messages of a stream are answered one by one, if they are.
+        is_paced: whether it is all seconds together that a client lets a call wait that count as ``grace`` does, beyond those that its
+            bytes may take; and not only those of one message, between which others may be silent for long.
     """
 
     def __init__(
@@ -138,12 +172,14 @@ class Lane:
         most_waiting: int = 0,
         patience: float = CLIENT_SECONDS,
         work: Lane | None = None,
+        is_paced: bool = False,
     ) -> None:
         self.threads = threads
         self.most_waiting = most_waiting or _MOST_WAITING * threads
         self.grace = grace
         self.patience = patience
         self.work = work
+        self.is_paced = is_paced
         self.running: set[ServerCall] = set()
         self.executor = Threads(threads, thread_name_prefix=f"grpc-{name}")
 
@@ -151,10 +187,10 @@ class Lane:
     def waiting(self) -> int:
         return self.executor.waiting
 
-    @property
-    def is_full(self) -> bool:
-        """Whether as many calls wait as may."""
-        return self.waiting >= self.most_waiting
+    def is_full(self, peer: str) -> bool:
+        """Whether as many calls wait as may, of all or of one peer."""
+        waiting, most = self.waiting, self.most_waiting
+        return waiting >= most or is_for_others(waiting, self.executor.waiting_of(peer), most)
 
     @property
     def is_short(self) -> bool:
@@ -166,12 +202,19 @@ class Lane:
             return []
         counts = Counter(call.peer for call in self.running)
         late = [
-            call
+            (counts[call.peer], seconds, call)
             for call in self.running
-            if call.stage is not CallStage.OURS and not call.cancelled and now - call.since > self.grace
+            if call.stage is not CallStage.OURS
+            and not call.cancelled
+            and (seconds := self._kept(call, counts[call.peer], now)) > self.grace
         ]
-        late.sort(key=lambda call: (-counts[call.peer], call.since))
-        return late[: self.waiting]
+        late.sort(key=lambda entry: entry[:2], reverse=True)
+        return [call for _, _, call in late[: self.waiting]]
+
+    def _kept(self, call: ServerCall, of_peer: int, now: float) -> float:
+        """Seconds that a call was kept waiting: since it last was not, or in all where its peer crowds others out."""
+        crowds = 2 * of_peer > self.threads and self.waiting > self.executor.waiting_of(call.peer)
+        return call.kept(now) if self.is_paced or crowds else now - call.since
 
 
 def peer_name(context: Any) -> str:

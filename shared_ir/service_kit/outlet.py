@@ -1,7 +1,7 @@
 """Streams of answers that hold no thread while there is nothing to say.
 
 gRPC's server gives a stream one thread for as long as it lives. A *detached* method returns at once, with a function that gets the
-:class:`Outlet` of its call; whoever keeps that may answer from any thread, as long as it is one at a time.
+:class:`Outlet` of its call; whoever keeps that may answer from any thread, as long as it is one at a time. Nobody waits for a client.
 """
 
 from __future__ import annotations
@@ -25,8 +25,15 @@ class Outlet(Protocol):
     def is_open(self) -> bool:
         """Whether the call still lives."""
 
+    @property
+    def outstanding(self) -> int:
+        """Bytes of messages that the client does not take: who goes on sending has them in memory."""
+
     def send(self, message: Any) -> bool:
-        """Wait until the transport has taken ``message``; False when the call is over."""
+        """Hand ``message`` on, and wait for nobody; False when the call is over. A client that takes nothing for a minute is let go."""
+
+    def when_drained(self, action: Callable[[], None]) -> None:
+        """Call ``action``, which takes no time, once all that was sent is on its way: now where it is, never where the call ends before."""
 
     def end(self, error: IngotError | None = None) -> None:
         """Nothing comes after it."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,9 +18,11 @@ from compiler_service.api.permissions import SERVICE
 from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import CompilerSettings
 from compiler_service.wiring import make_parts
+from shared_ir.digest import sha256_hex
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from tests.peers import fuzzer
+from tests.services.installation import wait_until
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
@@ -88,6 +91,65 @@ def test_uploads_that_stand_still_give_way(running: RunningServer) -> None:
                     timeout=5,
                 )
             assert caught.value.code() is grpc.StatusCode.DATA_LOSS
+
+
+def test_models_that_are_looked_at_leave_room_for_questions(running: RunningServer) -> None:
+    """Each takes a child, and as long as its model wants; one client asks for many at once."""
+    with grpc.insecure_channel(f"127.0.0.1:{running.port}", [("grpc.use_local_subchannel_pool", 1)]) as channel:
+        stub: Any = compiler_pb2_grpc.CompilerServiceStub(channel)
+        source = pb.ModelSource(model_sha256=_uploaded(stub, {"check_seconds": 3.0}))
+        checks = [stub.CheckModel.future(pb.CheckModelRequest(source=source), timeout=60) for _ in range(80)]
+        time.sleep(0.5)
+        for _ in range(5):
+            assert asks(running) < 2.0
+        for check in checks:
+            check.cancel()
+    wait_until(lambda: not running.server._calls, 20)
+
+
+def _uploaded(stub: Any, model: Any) -> str:
+    data = json.dumps(model).encode()
+    header = pb.UploadHeader(name="m", size=len(data), sha256=sha256_hex(data))
+    parts = [pb.UploadModelRequest(header=header), pb.UploadModelRequest(chunk=data)]
+    return str(stub.UploadModel(iter(parts), timeout=10).sha256)
+
+
+def test_uploads_of_drops_give_way(running: RunningServer) -> None:
+    """A byte now and then keeps a thread as well as silence does, for as long as there are bytes."""
+    over = threading.Event()
+
+    def drops(number: int) -> Iterator[pb.UploadModelRequest]:
+        yield pb.UploadModelRequest(header=pb.UploadHeader(name="m", size=10_000, sha256=f"{number:064x}"))
+        while not over.wait(0.3):
+            yield pb.UploadModelRequest(chunk=b"x")
+
+    options = [("grpc.use_local_subchannel_pool", 1)]
+    address = f"127.0.0.1:{running.port}"
+    with grpc.insecure_channel(address, options) as channel, grpc.insecure_channel(address, options) as other:
+        stub: Any = compiler_pb2_grpc.CompilerServiceStub(channel)
+        crowd = [stub.UploadModel.future(drops(number), timeout=60) for number in range(UPLOADS)]
+        time.sleep(1.5)
+        try:
+            begin = time.monotonic()
+            _uploaded(compiler_pb2_grpc.CompilerServiceStub(other), {"name": "whole"})
+            assert time.monotonic() - begin < 5.0
+        finally:
+            over.set()
+        for each in crowd:
+            each.cancel()
+    wait_until(lambda: not running.server._calls, 20)
+
+
+def test_health_is_watched_in_a_crowd(running: RunningServer) -> None:
+    request, options = health_pb2.HealthCheckRequest(), [("grpc.use_local_subchannel_pool", 1)]
+    address = f"127.0.0.1:{running.port}"
+    with grpc.insecure_channel(address, options) as channel, grpc.insecure_channel(address, options) as other:
+        crowd = [health_pb2_grpc.HealthStub(channel).Watch(request, timeout=60) for _ in range(200)]
+        assert next(crowd[0]).status == health_pb2.HealthCheckResponse.SERVING
+        mine = health_pb2_grpc.HealthStub(other).Watch(request, timeout=5)
+        assert next(mine).status == health_pb2.HealthCheckResponse.SERVING
+        for each in (mine, *crowd):
+            each.cancel()
 
 
 @pytest.mark.parametrize("seed", range(3))

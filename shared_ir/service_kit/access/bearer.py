@@ -12,6 +12,7 @@ import grpc
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.principal import TokenScope
+from shared_ir.service_kit.access.rechecking import rechecked
 from shared_ir.service_kit.handler import refusing
 from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.status import grpc_status
@@ -26,7 +27,8 @@ ScopesOf = Callable[[str], Collection[TokenScope]]
 
 
 class AccessInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscriptable at run time
-    """Refuses calls that ``gate`` does not let in, and those without the scopes of their method; health checks excepted."""
+    """Refuses calls that ``gate`` does not let in, and those without the scopes of their method; health checks excepted. A stream ends when
+    it would be refused."""
 
     def __init__(self, gate: Gate, scopes_of: ScopesOf = lambda method: ()) -> None:
         self._gate = gate
@@ -40,10 +42,16 @@ class AccessInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # no
             return continuation(handler_call_details)
         try:
             header = dict(handler_call_details.invocation_metadata or ()).get(HEADER)
-            self._gate.caller(header).require(*self._scopes_of(method))
+            self._check(header, method)
         except IngotError as error:
             return refusing(error, partial(_tell, error, method))
-        return continuation(handler_call_details)
+        handler = continuation(handler_call_details)
+        if handler is None or not self._gate.changes:
+            return handler
+        return rechecked(handler, partial(self._check, header, method))
+
+    def _check(self, header: str | bytes | None, method: str) -> None:
+        self._gate.caller(header).require(*self._scopes_of(method))
 
 
 def _tell(error: IngotError, method: str, context: grpc.ServicerContext) -> None:

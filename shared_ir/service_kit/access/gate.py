@@ -23,7 +23,9 @@ _Stamp = tuple[int, int, int]
 
 
 class Gate(Protocol):
-    """Tells callers apart."""
+    """Tells callers apart. ``changes`` is whether one that is let in may be so no longer some time later."""
+
+    changes: bool
 
     def caller(self, header: str | bytes | None) -> Principal:
         """Who sends ``header``, the ``authorization`` of a call (None where it has none).
@@ -36,12 +38,16 @@ class Gate(Protocol):
 class OpenGate:
     """Everyone may do everything."""
 
+    changes = False
+
     def caller(self, header: str | bytes | None) -> Principal:
         return _EVERYONE
 
 
 class SingleToken:
     """One token for everything, compared in a time that does not depend on what a call carries."""
+
+    changes = False
 
     def __init__(self, token: str) -> None:
         self._expected = f"{_SCHEME}{token}".encode()
@@ -64,6 +70,8 @@ class FileOfTokens:
     Raises:
         IngotError: INVALID_ARGUMENT, the file is unusable from the start.
     """
+
+    changes = True
 
     def __init__(self, path: Path, single: SingleToken | None = None, clock: Callable[[], float] = time.time) -> None:
         self._path = path

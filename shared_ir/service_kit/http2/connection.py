@@ -45,8 +45,8 @@ from shared_ir.service_kit.http2.sending import Http2Listener, Sending, Stream
 _FRAME = 64 * 1024
 """Bytes of a frame that a peer may send."""
 _CONNECTION_WINDOW = 1 << 24
-_FRAMES_A_LOOK = 16
-"""Frames between two looks at the clock."""
+_FRAMES_A_LOOK, _BYTES_A_FRAME = 16, 128
+"""Frames between two looks at the clock; one that is no data, and so is read byte by byte, counts once more for as many bytes."""
 _MOST_BLOCK = 2 * MOST_BYTES
 """Bytes of a header block, before it is decompressed."""
 _RAPID_SECONDS, _RAPID_COST = 1.0, 2.0
@@ -130,10 +130,11 @@ class Http2Connection(Sending):
             self._is_greeted, at = True, len(PREFACE)
         seen = 0
         while end - at >= HEAD_BYTES:
-            seen += 1
-            if not seen % _FRAMES_A_LOOK and time.monotonic() > until:
-                self._rest = data[at:]
-                return False
+            if seen >= _FRAMES_A_LOOK:
+                if time.monotonic() > until:
+                    self._rest = data[at:]
+                    return False
+                seen = 0
             size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
             if size > _FRAME:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
@@ -141,6 +142,7 @@ class Http2Connection(Sending):
             if end - start < size:
                 break
             kind, flags, at = data[at + 3], data[at + 4], start + size
+            seen += 1 if kind == FrameKind.DATA else 1 + size // _BYTES_A_FRAME
             stream = int.from_bytes(data[start - 4 : start], "big") & MOST_WINDOW
             self._frame(kind, flags, stream, data[start:at])
         self._rest = data[at:]
@@ -211,6 +213,8 @@ class Http2Connection(Sending):
             if len(fragment) < 5:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, "a priority that is not whole")
             fragment = fragment[5:]
+        if len(fragment) > _MOST_BLOCK:
+            raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "a header block without end")
         ended = bool(flags & END_STREAM)
         if flags & END_HEADERS:
             self._head(number, ended, fragment)

@@ -18,8 +18,10 @@ _MOST_KEPT = 16
 _SMALL_BYTES, _SMALL_FIELDS = 4096, 32
 """Heads up to this size are remembered: larger ones would be megabytes of every connection, and nobody counts those."""
 _TABLE_BYTES = 4096
-_RESIZES = 0x20
-"""The three highest bits of a block that begins with another size of the table."""
+_RESIZES, _RESIZE_MASK, _MOST_OF_PREFIX = 0x20, 0xE0, 0x1F
+"""The three highest bits of a block that begins with another size of the table, and the greatest size that fits into the others."""
+_MOST_RESIZES = 2
+"""At the beginning of a block: the least size that was in between, and the last one (RFC 7541, section 4.2)."""
 _PSEUDO = frozenset({b":method", b":scheme", b":authority", b":path"})
 _FORBIDDEN = frozenset({b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"})
 """Of connections, which HTTP/2 says in its own words (section 8.2.2)."""
@@ -79,7 +81,7 @@ class HeadReader:
             return kept
         before = self._table.changes
         fields = self._fields(block)
-        is_resized = block[:1] and block[0] & 0xE0 == _RESIZES
+        is_resized = block[:1] and block[0] & _RESIZE_MASK == _RESIZES
         if is_resized or self._table.changes != before:
             self._kept.clear()
             return _head(fields)
@@ -97,10 +99,26 @@ class HeadReader:
         self._kept.clear()
 
     def _fields(self, block: bytes) -> list[tuple[bytes, bytes]]:
+        _check_resizes(block)
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
         except HPACKError as error:
             raise ConnectionFault(Code.COMPRESSION_ERROR, str(error)) from error
+
+
+def _check_resizes(block: bytes) -> None:
+    """Raises ConnectionFault COMPRESSION_ERROR: the size of the table is said more often than anybody has to. Each time takes as long as a
+    field to read, and counts as none."""
+    at = 0
+    for _ in range(_MOST_RESIZES + 1):
+        if at >= len(block) or block[at] & _RESIZE_MASK != _RESIZES:
+            return
+        if block[at] & _MOST_OF_PREFIX == _MOST_OF_PREFIX:
+            at += 1
+            while at < len(block) and block[at] & 0x80:
+                at += 1
+        at += 1
+    raise ConnectionFault(Code.COMPRESSION_ERROR, "the size of the table is said too often")
 
 
 def _head(fields: Iterable[tuple[bytes, bytes]]) -> Http2Head:

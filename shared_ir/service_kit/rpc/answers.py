@@ -131,6 +131,7 @@ class Answers:
     def _each(self, call: RpcCall, requests: RequestStream) -> Iterator[Any]:
         for data in requests:
             size = call.method.cost(data)
+            call.watched.earn(len(data))
             with call.guest.holding(size):
                 message = call.method.read(data)
                 call.watched.enter(CallStage.OURS)
@@ -144,8 +145,8 @@ class _Keeper(NamedTuple):
     room: RequestRoom
     lock: threading.Lock
 
-    def queue(self, lane: Lane) -> None:
-        if lane.is_full:
+    def queue(self, lane: Lane, peer: str) -> None:
+        if lane.is_full(peer):
             raise crowded()
 
     def start(self, call: ServerCall) -> None:
@@ -167,12 +168,24 @@ class _Outlet:
     def is_open(self) -> bool:
         return self._call.is_active()
 
+    @property
+    def outstanding(self) -> int:
+        return self._call.outstanding
+
     def send(self, message: Any) -> bool:
         data = self._call.method.serialise(message)
-        self._call.watched.enter(CallStage.ANSWERING, len(data))
-        self._call.send(data)
-        self._call.watched.enter(CallStage.OURS)
+        if not self._call.outstanding:  # else the client has let us wait already
+            self._call.watched.enter(CallStage.ANSWERING, len(data))
+        self._call.give(data)
+        self._call.when_drained(partial(self._call.watched.enter, CallStage.OURS))
         return self.is_open
+
+    def when_drained(self, action: Callable[[], None]) -> None:
+        def drained() -> None:
+            self._call.watched.enter(CallStage.OURS)
+            action()
+
+        self._call.when_drained(drained)
 
     def end(self, error: IngotError | None = None) -> None:
         if error is not None:

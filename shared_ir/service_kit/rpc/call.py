@@ -14,7 +14,7 @@ import grpc
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW
 from shared_ir.service_kit.lanes import ServerCall
-from shared_ir.service_kit.room import SMALL_BYTES, RequestRoom
+from shared_ir.service_kit.room import SMALL_BYTES, RequestRoom, no_room
 from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead
@@ -83,7 +83,9 @@ class RpcCall:
         self.is_admitted = self.is_held_up = False
         """Its client may send no more before there is room for it."""
         self._window = DEFAULT_WINDOW
-        self._arrived = self._counted = self._outstanding = 0
+        self._arrived = self._counted = 0
+        self._given = self._handed = self._written = 0
+        """Bytes of answers: in all, those that the connection has been handed, and those of these that are on their way."""
         self._code: grpc.StatusCode | None = None
         self._details = ""
         self._trailing: Metadata = ()
@@ -91,6 +93,7 @@ class RpcCall:
         self._lock = threading.Lock()
         self._drained: threading.Condition | None = None
         """Is waited for by who sends more than a little."""
+        self._when_drained: Callable[[], None] | None = None
         self.requests = RequestStream(self) if method.takes_stream else None
 
     # ---- what servicers ask
@@ -172,6 +175,16 @@ class RpcCall:
             if not self.method.takes_stream:
                 raise
 
+    def hold_head(self) -> IngotError | None:
+        """Count what its head takes; why there is no room for that."""
+        try:
+            self.guest.take_at_once(self.head.size)
+        except WouldWait:
+            return no_room(self.guest)
+        except IngotError as error:
+            return error
+        return None
+
     def admit(self) -> None:
         """Its message does not come at once. Raises IngotError: it need not come at all."""
         if not self.is_admitted and self.method.admits is not None and (beginning := self.assembler.beginning):
@@ -221,27 +234,50 @@ class RpcCall:
 
     def send(self, message: bytes) -> None:
         """One of several answers; waits until what is more than a little is on its way."""
-        with self._lock:
-            self._outstanding += len(message)
-        self.transport.push(self, framed(message))
-        if self._outstanding <= SMALL_BYTES:
+        self.give(message)
+        if self.outstanding <= SMALL_BYTES:
             return
         with self._lock:
             changed = self._drained = self._drained or threading.Condition(self._lock)
-            while self._outstanding > SMALL_BYTES and not self.is_over:
+            while self.outstanding > SMALL_BYTES and not self.is_over:
                 changed.wait(_LOOK_SECONDS)
+
+    def give(self, message: bytes) -> None:
+        """One of several answers, for which nobody waits."""
+        data = framed(message)
+        with self._lock:
+            self._given += len(data)
+        self.transport.push(self, data)
 
     @property
     def outstanding(self) -> int:
         """Bytes of answers that are not on their way."""
-        return self._outstanding
+        return self._given - self._written
+
+    def handed(self, count: int) -> None:
+        """The connection has so many bytes more."""
+        self._handed += count
 
     def drained(self) -> None:
-        """What was sent is on its way."""
+        """What the connection was handed is on its way."""
         with self._lock:
-            self._outstanding = 0
+            self._written = self._handed
             if self._drained is not None:
                 self._drained.notify_all()
+            action, is_drained = self._when_drained, self._written == self._given
+            if is_drained:
+                self._when_drained = None
+        if is_drained and action is not None:
+            action()
+
+    def when_drained(self, action: Callable[[], None]) -> None:
+        """``action`` is called once, when all is on its way that was given: in the thread of the loop, or here where that is so already, or
+        will not be any more. It does not take time, and does not raise."""
+        with self._lock:
+            waits = self.outstanding > 0 and not self.is_over
+            self._when_drained = action if waits else None
+        if not waits:
+            action()
 
     def end(self) -> None:
         """Nothing can be sent any more."""
@@ -249,6 +285,7 @@ class RpcCall:
             self.timer.cancel()
         with self._lock:
             callbacks, self._callbacks, self.is_over = self._callbacks or (), None, True
+            self._when_drained = None
             if self._drained is not None:
                 self._drained.notify_all()
         if self.requests is not None:

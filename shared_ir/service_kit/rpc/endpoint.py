@@ -58,8 +58,8 @@ class EndpointOwner(Protocol):
 class RpcEndpoint(asyncio.Protocol):
     def __init__(self, owner: EndpointOwner) -> None:
         self.peer = ""
-        self.since = time.monotonic()
-        """When it last had a stream, or began."""
+        self.begun = self.since = time.monotonic()
+        """``since`` is when it last had a stream, or began."""
         self.closing_since: float | None = None
         self._owner = owner
         self._transport: Any = None
@@ -282,7 +282,9 @@ class RpcEndpoint(asyncio.Protocol):
             call.has_head = True
             self._connection.send_head(call.stream, ANSWER_HEAD)
         while call.outgoing:
-            self._connection.send(call.stream, call.outgoing.popleft())
+            data = call.outgoing.popleft()
+            call.handed(len(data))
+            self._connection.send(call.stream, data)
         self._flush_soon()
 
     def _answer(self, call: RpcCall) -> None:

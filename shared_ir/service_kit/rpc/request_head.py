@@ -23,6 +23,8 @@ _TIMEOUT = re.compile(rb"([0-9]{1,8})([HMSmun])")
 _CONTENT_TYPE = re.compile(rb"application/grpc(?:[+;]|$)")
 """NOTE: grpc-web is framed otherwise."""
 _SECONDS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_ENTRY_BYTES = 200
+"""Of a pair of texts, beside their characters."""
 _OWN = frozenset({b"te", b"content-type", b"grpc-timeout", b"grpc-encoding", b"grpc-accept-encoding"})
 """Fields that are between the two ends of the transport."""
 _PLAIN = bytes(range(0x20, 0x7F)).replace(b"%", b"").decode()
@@ -37,13 +39,15 @@ NO_GRPC = literal(b":status", b"415")
 
 @dataclass(frozen=True, slots=True)
 class RequestHead:
-    """``path`` is ``/service/method``; ``timeout`` in seconds, None without end; ``refusal`` says why it cannot be a call."""
+    """``path`` is ``/service/method``; ``timeout`` in seconds, None without end; ``refusal`` says why it cannot be a call; ``size`` is what
+    its metadata take in memory, in bytes, 0 for a small one, which calls that say the same share."""
 
     path: str
     metadata: Metadata
     timeout: float | None = None
     refusal: tuple[grpc.StatusCode, str] | None = None
     is_grpc: bool = True
+    size: int = 0
 
 
 def read_head(head: Http2Head) -> RequestHead:
@@ -70,7 +74,8 @@ def _read(head: Http2Head) -> RequestHead:
         metadata = tuple(_entry(name, value) for name, value in head.fields if name not in _OWN)
     except binascii.Error:
         metadata, refusal = (), (grpc.StatusCode.INTERNAL, "binary metadata is malformed")
-    return RequestHead(head.path.decode("latin-1"), metadata, timeout, refusal, is_grpc)
+    size = 0 if head.is_small else sum(_ENTRY_BYTES + len(name) + len(value) for name, value in head.fields)
+    return RequestHead(head.path.decode("latin-1"), metadata, timeout, refusal, is_grpc, size)
 
 
 _remembered = functools.lru_cache(maxsize=1024)(_read)

@@ -32,6 +32,7 @@ from shared_ir.service_kit.rpc.call import Aborted, RpcCall
 from shared_ir.service_kit.rpc.endpoint import RpcEndpoint
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import RequestHead
+from shared_ir.service_kit.shares import is_for_others
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.tls import TlsFiles
@@ -150,9 +151,12 @@ class RpcServer:
             call.is_refused = True
             with suppress(Aborted):
                 method.behaviour(None, call)
-        elif self._is_crowded(call.watched.peer) or method.lane.is_full:
+        elif self._is_crowded(call.watched.peer) or method.lane.is_full(call.watched.peer):
             call.is_refused = True
             call.fail(crowded())
+        elif (error := call.hold_head()) is not None:
+            call.is_refused = True
+            call.fail(error)
         else:
             self._calls.add(call)
             self._by_peer[call.watched.peer] += 1
@@ -171,14 +175,14 @@ class RpcServer:
             except WouldWait:
                 call.is_at_once, call.guest.waits = False, True
                 call.guest.forget(call.guest.held)
-        if method.lane.is_full:
+        if method.lane.is_full(call.watched.peer):
             call.fail(crowded())
             call.transport.finish(call)
             return
         if not method.takes_stream:
             call.watched.enter(CallStage.OURS)
         try:
-            method.lane.executor.submit(self._answers.answer, call)
+            method.lane.executor.submit_for(call.watched.peer, self._answers.answer, call)
         except RuntimeError:
             call.transport.drop(call)
 
@@ -246,10 +250,16 @@ class RpcServer:
             self._let_go(now)
 
     def _let_go(self, now: float) -> None:
-        """Of the peer that has most connections, those that are not used."""
-        most = Counter(name_of(endpoint.peer) for endpoint in self._endpoints).most_common(1)[0][0]
-        for endpoint in tuple(self._endpoints):
-            if endpoint.is_idle(now) and name_of(endpoint.peer) == most:
+        """Of the peer that has most connections, those that are not used; where few are left, the oldest beyond half of all as well."""
+        staying = [endpoint for endpoint in self._endpoints if endpoint.closing_since is None]
+        counts = Counter(name_of(endpoint.peer) for endpoint in staying)
+        most, count = counts.most_common(1)[0] if counts else ("", 0)
+        own = sorted((each for each in staying if name_of(each.peer) == most), key=lambda each: each.begun)
+        for endpoint in (idle := [each for each in own if each.is_idle(now)]):
+            endpoint.part()
+        if is_for_others(len(staying), count - len(idle), self._most_connections):
+            busy = [each for each in own if each.closing_since is None]
+            for endpoint in busy[: len(busy) - self._most_connections // 2]:
                 endpoint.part()
 
     def _crowding(self, now: float) -> list[ServerCall]:

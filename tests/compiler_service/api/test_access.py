@@ -21,7 +21,7 @@ from shared_ir.service_kit.access.principal import EVERY_SCOPE, Principal, Token
 from shared_ir.service_kit.access.token_file import editing
 from shared_ir.service_kit.status import attached_error
 from tests.compiler_service.api.test_api_server import self_signed, start
-from tests.services.installation import Client
+from tests.services.installation import Client, wait_until
 from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
@@ -142,6 +142,38 @@ def test_a_token_that_is_taken_away_is_refused_at_the_next_call(guarded: Guarded
     with editing(guarded.file) as held:
         held[0] = held[0].without("x")
     assert status(client, "ListModels", pb.ListModelsRequest()) is grpc.StatusCode.UNAUTHENTICATED
+
+
+def test_streams_of_a_token_end_when_it_is_taken_away(guarded: Guarded) -> None:
+    """What it may not see or send any more: events of a job, and the rest of a file."""
+    client, other = guarded.client("x"), guarded.client("y")
+    sha256 = client.upload(b"{}")
+    compiled = pb.CompileRequest(name="m", source=pb.ModelSource(model_sha256=sha256), targets=["x86-64-v3"])
+    job = client.stub.Compile(compiled, metadata=client.metadata, timeout=10).job.id
+    asked = pb.WatchJobRequest(id=job)
+    watches = [each.stub.WatchJob(asked, metadata=each.metadata, timeout=20) for each in (client, other)]
+    assert {next(each).WhichOneof("event") for each in watches} == {"job"}
+    going = threading.Event()
+
+    def parts() -> Iterator[pb.UploadModelRequest]:
+        yield pb.UploadModelRequest(header=pb.UploadHeader(name="n", size=4, sha256="1" * 64))
+        yield pb.UploadModelRequest(chunk=b"ab")
+        going.wait(20)
+        yield pb.UploadModelRequest(chunk=b"cd")
+
+    upload = client.stub.UploadModel.future(parts(), metadata=client.metadata, timeout=20)
+    query = pb.QueryUploadRequest(sha256="1" * 64, size=4)
+    wait_until(lambda: client.stub.QueryUpload(query, metadata=client.metadata).received == 2)
+    with editing(guarded.file) as held:
+        held[0] = held[0].without("x")
+    going.set()
+    assert upload.exception(20).code() is grpc.StatusCode.UNAUTHENTICATED
+    other.stub.CancelJob(pb.CancelJobRequest(id=job), metadata=other.metadata, timeout=10)
+    with pytest.raises(grpc.RpcError) as caught:
+        list(watches[0])
+    assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert list(watches[1])[-1].job.state == pb.JOB_STATE_CANCELLED
+    assert other.stub.QueryUpload(query, metadata=other.metadata).received == 2
 
 
 def test_clients_show_a_certificate_where_they_are_asked_for_one(tmp_path: Path, guarded: Guarded) -> None:

@@ -67,6 +67,8 @@ def fixture_store(redis: Any) -> JobStore:
 class Taken:
     """An outlet whose client takes everything."""
 
+    outstanding = 0
+
     def __init__(self) -> None:
         self.sent: list[Any] = []
         self.error: IngotError | None = None

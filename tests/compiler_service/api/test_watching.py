@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,30 +27,41 @@ JOBS, WATCHERS_OF_JOB, EVENTS = 50, 20, 4
 
 
 class Heard:
-    """A listener that keeps what it was told."""
+    """A listener that keeps what it was told; one that ``is_stuck`` takes nothing of it for now."""
 
-    def __init__(self, seconds: float = 0.0) -> None:
+    def __init__(self, seconds: float = 0.0, is_stuck: bool = False) -> None:
         self.texts: list[str] = []
         self.states: list[JobState] = []
         self.error: IngotError | None = None
-        self.has_ended = self.is_cancelled = False
+        self.has_ended = False
+        self.outstanding = 0
+        self._is_stuck = is_stuck
         self._seconds = seconds
+        self._actions: list[Callable[[], None]] = []
 
     def tell(self, event: Event, record: JobRecord) -> bool:
-        until = time.monotonic() + self._seconds
-        while time.monotonic() < until and not self.is_cancelled:
-            time.sleep(0.01)
+        time.sleep(self._seconds)
+        self.outstanding += 10_000 * self._is_stuck
         if event.kind == "log":
             self.texts.append(event.data["text"])
         else:
             self.states.append(record.state)
-        return not self.is_cancelled
+        return True
+
+    def when_taken(self, action: Callable[[], None]) -> None:
+        if self.outstanding:
+            self._actions.append(action)
+        else:
+            action()
+
+    def take(self) -> None:
+        """All that it was told."""
+        self.outstanding = 0
+        while self._actions:
+            self._actions.pop()()
 
     def end(self, error: IngotError | None) -> None:
         self.error, self.has_ended = error, True
-
-    def cancel(self) -> None:
-        self.is_cancelled = True
 
 
 @pytest.fixture(name="store")
@@ -98,20 +109,45 @@ def test_more_has_happened_than_is_kept_for_one(store: JobStore, monkeypatch: py
     assert slow.texts == quick.texts == [str(number) for number in range(40)]
 
 
-def test_one_who_takes_nothing_goes_where_others_wait(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watching, "_TELLERS", 1)  # with two, one of the stuck may stay: the others wait no more
-    monkeypatch.setattr(watching, "_STALLED_SECONDS", 2.0)
+def test_those_who_take_nothing_keep_nobody_waiting(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watching, "_TELLERS", 1)
     create(store)
     hub = Watching(store, store.get, 100)
-    stuck, quick = [Heard(60.0) for _ in range(2)], [Heard() for _ in range(5)]
+    stuck, quick = [Heard(is_stuck=True) for _ in range(50)], [Heard() for _ in range(5)]
     for one in (*stuck, *quick):
         hub.add("j", "", one)
-    log(store, "a")
-    wait_until(lambda: all(one.texts == ["a"] for one in quick), 30)
-    assert all(one.is_cancelled for one in stuck)
-    assert len(hub) == 5
+    for number in range(10):
+        log(store, str(number))
+    texts = [str(number) for number in range(10)]
+    wait_until(lambda: all(one.texts == texts for one in quick), 10)
+    assert all(len(one.texts) + len(one.states) == 2 for one in stuck)
+    assert len(hub) == 55
+
+    def taken() -> bool:
+        for one in stuck:
+            one.take()
+        return all(one.texts == texts for one in stuck)
+
+    wait_until(taken, 20)
+    store.update("j", state=JobState.SUCCEEDED)
+    wait_until(lambda: taken() and all(one.has_ended for one in (*stuck, *quick)), 20)
+
+
+def test_one_peer_leaves_others_places_to_watch(store: JobStore) -> None:
+    create(store)
+    hub, crowd = Watching(store, store.get, 8), [Heard() for _ in range(6)]
+    watchers = [hub.add("j", "", one, "crowd") for one in crowd]
+    with pytest.raises(IngotError) as caught:
+        hub.add("j", "", Heard(), "crowd")
+    assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+    hub.add("j", "", Heard(), "other")
+    for _ in range(2):  # the second time it is gone already
+        hub.remove(watchers[0])
+    hub.remove(watchers[1])
+    hub.add("j", "", Heard(), "crowd")
+    assert len(hub) == 6
     hub.stop()
-    wait_until(lambda: all(one.has_ended for one in quick), 10)
+    wait_until(lambda: not len(hub) and not hub._by_peer, 10)
 
 
 def test_who_watches_what_is_not_there_is_told(store: JobStore, monkeypatch: pytest.MonkeyPatch) -> None:

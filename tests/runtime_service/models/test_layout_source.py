@@ -118,6 +118,23 @@ def test_an_unknown_signer_or_a_changed_blob_is_not_loaded_and_a_revoked_one_is_
         service.infer("toy")
 
 
+def test_keys_that_are_away_for_a_moment_unload_nothing(laid: Laid, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who replaces the folder leaves a moment without it; so does who writes a key anew."""
+    laid.add("latest", b"\x05" * 64)
+    service = Service(laid.source(), models="toy@latest")
+    service.follower.reconcile()
+    keys, beside = laid.trust.directory, laid.trust.directory.with_name("beside")
+    keys.rename(beside)
+    monkeypatch.setattr(service.follower._stop, "wait", lambda seconds: beside.rename(keys) and False)
+    service.follower.reconcile()
+    assert service.infer("toy") == (5.0, "1")
+    monkeypatch.undo()
+    keys.rename(beside)
+    service.follower.reconcile()
+    with pytest.raises(IngotError):
+        service.infer("toy")
+
+
 def test_settings_say_which_of_both_it_is(tmp_path: Path) -> None:
     local_keys(tmp_path)
     found = version_source(RuntimeSettings(home=tmp_path, layout=str(tmp_path / "models")))

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+import os
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -57,6 +61,43 @@ def test_a_file_without_a_key_harms_itself_alone(tmp_path: Path, caplog: pytest.
         assert set(folder.keys) == {key.key_id}
     said = [record.getMessage() for record in caplog.records]
     assert [sum(name in text for text in said) for name in ("junk.pub", "folder.pub", "nothing.pub")] == [1, 1, 1]
+
+
+def test_a_key_that_cannot_be_read_for_a_moment_is_not_revoked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where a crowd holds all descriptors, or a disk fails: nobody knows then whose key it is, and later it is what it was."""
+    key, other = SigningKey.generate(), SigningKey.generate()
+    folder = TrustFolder(tmp_path)
+    add_trusted(tmp_path, key.public)
+    for number in (errno.EMFILE, errno.EIO, errno.ESTALE):
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "read_bytes", _failing(number))
+            add_trusted(tmp_path, other.public)  # something to look at anew
+            for _ in range(2):
+                with pytest.raises(IngotError) as caught:
+                    folder.verify(b"x", key.sign(b"x"))
+                assert caught.value.code is ErrorCode.UNAVAILABLE
+        assert set(folder.keys) == {key.key_id, other.key_id}
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "scandir", _failing(errno.EACCES))
+        with pytest.raises(IngotError, match="cannot be read") as caught:
+            _ = folder.keys
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+    (tmp_path / f"{other.key_id}.pub").unlink()
+    assert set(folder.keys) == {key.key_id}
+
+
+def _failing(number: int) -> Callable[..., Any]:
+    def fail(*_: Any) -> Any:
+        raise OSError(number, os.strerror(number))
+
+    return fail
+
+
+def test_a_trust_folder_that_is_none_is_told_of(tmp_path: Path) -> None:
+    (tmp_path / "trust").write_text("")
+    with pytest.raises(IngotError) as caught:
+        _ = TrustFolder(tmp_path / "trust").keys
+    assert caught.value.code is ErrorCode.UNAVAILABLE
 
 
 def test_an_own_key_that_was_revoked_does_not_come_back(tmp_path: Path) -> None:

@@ -91,6 +91,9 @@ CONNECTION_FAULTS = {
     ),
     "a block that does not unpack": (opening(block=b"\xff\xff\xff\xff\xff\xff"), Code.COMPRESSION_ERROR),
     "a table beyond its bound": (opening(block=b"\x3f\xe1\xff\x03" + REQUEST), Code.COMPRESSION_ERROR),
+    "a table whose size is said again and again": (opening(block=b"\x20" * 30_000), Code.COMPRESSION_ERROR),
+    "a table of three sizes": (opening(block=b"\x3f\xe1\x1f\x20\x3f\x01" + REQUEST), Code.COMPRESSION_ERROR),
+    "a block beyond its bound in one frame": (opening(block=b"\x00" * 40_000), Code.ENHANCE_YOUR_CALM),
     "a head beyond its bound": (opening(block=REQUEST + literal(b"x", b"y" * 20_000)), Code.COMPRESSION_ERROR),
     "a block without end": (
         opening(flags=0) + frame(FrameKind.CONTINUATION, 0, 1, bytes(16_000)) * 4,
@@ -264,6 +267,25 @@ def test_settings_that_are_said_often_count_once() -> None:
 def test_windows_are_no_matter_of_streams_that_send_nothing() -> None:
     connection = crowded(4000)
     assert processor_seconds(connection, window_update(0, 1) * 3900) < 0.2
+
+
+def test_a_table_may_have_two_sizes_in_a_block() -> None:
+    connection, seen = greeted()
+    connection.receive(opening(block=b"\x20\x3f\xe1\x1f" + REQUEST))
+    assert list(seen.heads) == [1]
+
+
+def test_who_has_large_heads_waits_for_others_between_them() -> None:
+    """Frames are looked at until time is up; one large head takes as long as many frames of other kinds."""
+    connection, seen = greeted()
+    large = [opening(number, REQUEST + literal(b"a", b"x" * 8000)) for number in range(1, 41, 2)]
+    assert not connection.receive(b"".join(large), until=0.0)
+    assert list(seen.heads) == [1]
+    turns = 0
+    while not connection.receive(b"", until=0.0):
+        turns += 1
+    assert turns == len(large) - 2
+    assert len(seen.heads) == len(large)
 
 
 def test_large_heads_are_not_remembered() -> None:
