@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import grpc
@@ -10,9 +11,23 @@ import grpc
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.status import abort
 
+AT_ONCE, ADMITS = "ingot_at_once", "ingot_admits"
+"""Marks of methods, which :mod:`shared_ir.service_kit.rpc.method` makes."""
+
+
+def bound_mark(behaviour: Any, name: str) -> Callable[..., Any] | None:
+    """The mark of a method of a servicer, or of a function around one, as a function without the servicer."""
+    found = getattr(behaviour, name, None)
+    owner = getattr(behaviour, "__self__", None)
+    return found if found is None or owner is None else partial(found, owner)
+
 
 def with_behaviour(handler: Any, behaviour: Callable[..., Any]) -> Any:
-    """``handler`` with another function in it, its serialisers kept."""
+    """``handler`` with another function in it, its serialisers and what its method is marked with kept."""
+    inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+    for name in (AT_ONCE, ADMITS):
+        if (mark := bound_mark(inner, name)) is not None:
+            setattr(behaviour, name, mark)
     kind = {
         (False, False): grpc.unary_unary_rpc_method_handler,
         (False, True): grpc.unary_stream_rpc_method_handler,

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.exchange import Terms, terms_of
-from shared_ir.service_kit.handler import is_refusal
+from shared_ir.service_kit.handler import ADMITS, AT_ONCE, bound_mark, is_refusal
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.message_cost import cost_of
 from shared_ir.service_kit.outlet import is_detached
-
-_AT_ONCE, _ADMITS = "ingot_at_once", "ingot_admits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +56,8 @@ class RpcMethod:
             terms=terms_of(inner),
             is_detached=is_detached(inner),
             is_refusal=is_refusal(inner),
-            at_once=_bound(inner, _AT_ONCE),
-            admits=_bound(inner, _ADMITS),
+            at_once=bound_mark(inner, AT_ONCE),
+            admits=bound_mark(inner, ADMITS),
         )
 
     def read(self, data: bytes) -> Any:
@@ -81,7 +78,7 @@ def at_once(predicate: Callable[[Any, bytes], bool]) -> Callable[[Any], Any]:
     """Marks a method of a servicer, which ``predicate`` gets, and a message: see :class:`RpcMethod`."""
 
     def mark(method: Any) -> Any:
-        setattr(method, _AT_ONCE, predicate)
+        setattr(method, AT_ONCE, predicate)
         return method
 
     return mark
@@ -92,15 +89,10 @@ def admitted(check: Callable[[Any, bytes, str], None]) -> Callable[[Any], Any]:
     whose it is. It raises the IngotError with which the call ends before the rest comes."""
 
     def mark(method: Any) -> Any:
-        setattr(method, _ADMITS, check)
+        setattr(method, ADMITS, check)
         return method
 
     return mark
-
-
-def _bound(behaviour: Any, name: str) -> Callable[..., Any] | None:
-    found = getattr(behaviour, name, None)
-    return None if found is None else partial(found, behaviour.__self__)
 
 
 def _same(data: Any) -> Any:

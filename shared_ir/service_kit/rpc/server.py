@@ -151,7 +151,7 @@ class RpcServer:
             call.is_refused = True
             with suppress(Aborted):
                 method.behaviour(None, call)
-        elif self._is_crowded(call.watched.peer) or method.lane.is_full(call.watched.peer):
+        elif self._is_crowded(call.watched.peer) or (method.at_once is None and method.lane.is_full(call.watched.peer)):
             call.is_refused = True
             call.fail(crowded())
         elif (error := call.hold_head()) is not None:

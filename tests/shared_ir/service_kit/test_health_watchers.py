@@ -12,8 +12,10 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from h2.events import DataReceived, StreamEnded
 
+from shared_ir.service_kit.handler import with_behaviour
 from shared_ir.service_kit.health import WATCH, Health
 from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.outlet import is_detached
 from shared_ir.service_kit.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from tests.shared_ir.service_kit.rpc.test_server import Caller, until
@@ -23,10 +25,21 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 CROWD = 300
 
 
+class Around(grpc.ServerInterceptor):  # type: ignore[type-arg]
+    """Puts a function of its own around every method, as those do that count calls."""
+
+    def intercept_service(self, continuation: Any, handler_call_details: Any) -> Any:
+        handler = continuation(handler_call_details)
+        inner = handler.unary_unary or handler.unary_stream
+        own = inner if is_detached(inner) else lambda request, context: inner(request, context)
+        return with_behaviour(handler, own)
+
+
 @dataclass
 class Watched:
     health: Health
     server: RpcServer
+    lane: Lane
     port: int
 
     def stub(self, channel: grpc.Channel) -> Any:
@@ -39,12 +52,12 @@ class Watched:
 @pytest.fixture
 def watched() -> Iterator[Watched]:
     health, lane = Health(), Lane("checks", 2, most_waiting=2 * CROWD)
-    server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1 << 20)
+    server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1 << 20, [Around()])
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
     port = server.bind("127.0.0.1:0")
     health.set("", True)
     server.start()
-    yield Watched(health, server, port)
+    yield Watched(health, server, lane, port)
     health.leave()
     assert server.stop(2.0).wait(10)
 
@@ -109,3 +122,18 @@ def test_one_who_takes_nothing_keeps_nobody_waiting_and_hears_the_last(watched: 
         watched.health.leave()
         found = b"".join(each.data for each in stuck.events(StreamEnded, stream) if isinstance(each, DataReceived))
         assert found == b"\0\0\0\0\2\x08\1" + b"\0\0\0\0\2\x08\2"
+
+
+def test_checks_are_answered_whatever_waits_for_threads(watched: Watched) -> None:
+    """They take none, behind interceptors neither."""
+    lane, over = watched.lane, threading.Event()
+    for _ in range(lane.threads + lane.most_waiting):
+        lane.executor.submit(over.wait, 20)
+    try:
+        with watched.channel() as channel:
+            answers = [
+                watched.stub(channel).Check.future(health_pb2.HealthCheckRequest(), timeout=5) for _ in range(100)
+            ]
+            assert {each.result().status for each in answers} == {SERVING}
+    finally:
+        over.set()
