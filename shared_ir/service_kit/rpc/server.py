@@ -154,9 +154,9 @@ class RpcServer:
         elif self._is_crowded(call.watched.peer) or (method.at_once is None and method.lane.is_full(call.watched.peer)):
             call.is_refused = True
             call.fail(crowded())
-        elif (error := call.hold_head()) is not None:
+        elif (lack := call.hold_head()) is not None:
             call.is_refused = True
-            call.fail(error)
+            call.fail(lack)
         else:
             self._calls.add(call)
             self._by_peer[call.watched.peer] += 1

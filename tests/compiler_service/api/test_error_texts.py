@@ -14,11 +14,11 @@ import pytest
 from onnx import TensorProto, helper
 
 import ingot
-from compiler_service.api.servicer import _busy
 from compiler_service.compiler.reference.verification import compare, require_verified
 from compiler_service.compiler.tune.measuring.device import device_timeout
 from compiler_service.jobs.reconciler import lost_too_often
 from compiler_service.jobs.records import JobStage
+from compiler_service.jobs.watching import _too_many
 from compiler_service.stages.outcome import exceeded, how_it_died
 from compiler_service.store.sources import SourceStore, UploadAnnouncement
 from compiler_service.worker.faults import PATIENCE, disk_full, explain
@@ -178,7 +178,7 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.NOT_VERIFIED: lambda _: require_verified(
         {"state": "not run", "reason": "the model draws random numbers"}
     ),
-    ErrorCode.RESOURCE_EXHAUSTED: lambda _: raised(_busy("watchers", 48)),
+    ErrorCode.RESOURCE_EXHAUSTED: lambda _: raised(_too_many(48)),
     ErrorCode.UNAVAILABLE: lambda _: raised(how_it_died(96, 1, 1)),
     ErrorCode.RESOURCE_LIMIT: lambda _: raised(exceeded("time", "60 seconds")),
     ErrorCode.OUT_OF_MEMORY: lambda folder: raised(explain(MemoryError(), folder)),
