@@ -293,4 +293,5 @@ def _position(sequence: str) -> Position:
 def _too_many(most: int) -> IngotError:
     message = "there are too many watchers"
     remedy = "Try again later, or ask with GetJob."
-    return IngotError(ErrorCode.RESOURCE_EXHAUSTED, message, expected=f"at most {most} at once", remedy=remedy)
+    expected = f"at most {most} at once, and three quarters of them of one address"
+    return IngotError(ErrorCode.RESOURCE_EXHAUSTED, message, expected=expected, remedy=remedy)
