@@ -47,6 +47,10 @@ class RequestRoom:
         """A guest that holds nothing yet; ``evict`` ends what it does, from another thread."""
         return Guest(self, peer, evict)
 
+    def passed(self, count: int) -> None:
+        """Bytes that nobody counts were given back, those of a connection: what a crowd leaves goes back to the system."""
+        self._trimming.passed(count)
+
     def _leave(self, guest: Guest) -> None:
         self._trimming.soon(guest.held)
         with self._changed:

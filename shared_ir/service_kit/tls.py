@@ -14,6 +14,8 @@ from cryptography import x509
 
 from shared_ir.errors import ErrorCode, IngotError
 
+CONNECTION_BYTES = 50_000
+"""What a connection takes, from its handshake on."""
 _LOG = logging.getLogger(__name__)
 
 

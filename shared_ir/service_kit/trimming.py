@@ -13,6 +13,8 @@ from collections.abc import Callable
 
 LARGE_BYTES = 1 << 20
 """Of a message or answer that is worth it."""
+_MUCH_BYTES = 16 << 20
+"""Of many things that were small each."""
 _QUIET_SECONDS = 1.0
 _LONGEST_SECONDS = 30.0
 """Without a quiet moment it is done all the same."""
@@ -33,6 +35,7 @@ class Trimming:
         self._quiet = quiet
         self._asked = threading.Event()
         self._lock = threading.Lock()
+        self._passed = 0
         self._thread: threading.Thread | None = None
 
     def soon(self, size: int) -> None:
@@ -44,6 +47,16 @@ class Trimming:
             if self._thread is None:
                 self._thread = threading.Thread(target=self._serve, name="trimming", daemon=True)
                 self._thread.start()
+
+    def passed(self, size: int) -> None:
+        """Something of ``size`` bytes has gone that is one of many: what they were together counts."""
+        with self._lock:
+            self._passed += size
+            is_much = self._passed >= _MUCH_BYTES
+            if is_much:
+                self._passed = 0
+        if is_much:
+            self.soon(_MUCH_BYTES)
 
     def _serve(self) -> None:
         while True:

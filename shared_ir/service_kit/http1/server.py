@@ -26,6 +26,7 @@ from shared_ir.service_kit.lanes import Threads
 from shared_ir.service_kit.listening import Sockets, listening, port_of
 from shared_ir.service_kit.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.status import internal
+from shared_ir.service_kit.tls import CONNECTION_BYTES
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
@@ -60,6 +61,7 @@ class HttpServer:
         self.stopping = False
         self.loop = EventLoop("http", _failed)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
+        self._has_tls = context is not None
         self._most = min(limits.max_connections, _most_connections())
         self._connections: dict[Http1Connection, None] = {}
         self._threads = Threads(2 * self._most, "http")
@@ -89,6 +91,8 @@ class HttpServer:
 
     def disconnected(self, connection: Http1Connection) -> None:
         self._connections.pop(connection, None)
+        if self._has_tls:
+            self.room.passed(CONNECTION_BYTES)
 
     def compute(self, connection: Http1Connection, whole: Whole) -> bool:
         def compute() -> None:

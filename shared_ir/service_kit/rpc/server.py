@@ -35,7 +35,7 @@ from shared_ir.service_kit.rpc.request_head import RequestHead
 from shared_ir.service_kit.shares import is_for_others
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
-from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.tls import CONNECTION_BYTES, TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
@@ -89,7 +89,7 @@ class RpcServer:
         self._by_peer: Counter[str] = Counter()
         self._lock = threading.Lock()
         self._answers = Answers(room, log or CallLog(), self._lock)
-        self._is_leaving = False
+        self._is_leaving = self._has_tls = False
         self._lanes: set[Lane] = set()
         self.loop = EventLoop("rpc", _failed)
 
@@ -112,6 +112,7 @@ class RpcServer:
         """Listen at ``address``; returns the port. Raises IngotError INVALID_ARGUMENT: it, or a file of ``tls``, cannot be used."""
         context = None
         if tls is not None:
+            self._has_tls = True
             context = tls.context()
             context.set_alpn_protocols(["h2"])
         found = listening(address, "gRPC")
@@ -136,6 +137,8 @@ class RpcServer:
 
     def disconnected(self, endpoint: RpcEndpoint) -> None:
         self._endpoints.discard(endpoint)
+        if self._has_tls:
+            self.room.passed(CONNECTION_BYTES)
 
     def begin(self, endpoint: RpcEndpoint, stream: int, head: RequestHead) -> RpcCall | None:
         try:

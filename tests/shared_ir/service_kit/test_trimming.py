@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import socket
 import subprocess
 import sys
 import threading
+from contextlib import ExitStack
+from pathlib import Path
 
+from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.rpc.server import RpcServer
+from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.trimming import LARGE_BYTES, Trimming
+from tests.services.certificates import pair
 from tests.services.installation import wait_until
 
 HOLES = """
@@ -54,3 +61,21 @@ def test_a_room_asks_for_it() -> None:
     asked.clear()
     guest.leave()
     assert asked.wait(20)
+
+
+def test_many_small_things_count_together(tmp_path: Path) -> None:
+    """Connections with TLS among them: none is large, and a crowd of them leaves tens of megabytes."""
+    asked = threading.Event()
+    lane, room = Lane("calls", 1), RequestRoom(1 << 20)
+    room._trimming = Trimming(asked.set, 0.01)
+    server = RpcServer(lambda method: lane, room, 1 << 20)
+    port = server.bind("127.0.0.1:0", TlsFiles(*pair(tmp_path, "localhost")))
+    server.start()
+    for _ in range(4):
+        with ExitStack() as stack:
+            for _ in range(100):
+                stack.enter_context(socket.create_connection(("127.0.0.1", port), 10))
+            assert not asked.is_set()
+        wait_until(lambda: not server._endpoints, 20)
+    assert asked.wait(20)
+    server.stop(0).wait(10)
