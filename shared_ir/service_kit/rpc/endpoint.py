@@ -58,8 +58,8 @@ class EndpointOwner(Protocol):
 class RpcEndpoint(asyncio.Protocol):
     def __init__(self, owner: EndpointOwner) -> None:
         self.peer = ""
-        self.begun = self.since = time.monotonic()
-        """``since`` is when it last had a stream, or began."""
+        self.since = time.monotonic()
+        """When it last had a stream, or began."""
         self.closing_since: float | None = None
         self._owner = owner
         self._transport: Any = None

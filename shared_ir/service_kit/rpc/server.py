@@ -84,6 +84,7 @@ class RpcServer:
         self._methods: dict[str, RpcMethod] = {}
         self._find = self._chained(interceptors)
         self._endpoints: set[RpcEndpoint] = set()
+        self._connections_of: Counter[str] = Counter()
         self._most_connections = _most_connections()
         self._calls: set[RpcCall] = set()
         self._by_peer: Counter[str] = Counter()
@@ -130,13 +131,20 @@ class RpcServer:
     # ---- calls, in the thread of the loop
 
     def connected(self, endpoint: RpcEndpoint) -> bool:
-        if self._is_leaving or len(self._endpoints) >= self._most_connections:
+        peer, count, most = name_of(endpoint.peer), len(self._endpoints), self._most_connections
+        if self._is_leaving or count >= most or is_for_others(count, self._connections_of[peer], most):
             return False
         self._endpoints.add(endpoint)
+        self._connections_of[peer] += 1
         return True
 
     def disconnected(self, endpoint: RpcEndpoint) -> None:
-        self._endpoints.discard(endpoint)
+        if endpoint in self._endpoints:
+            self._endpoints.remove(endpoint)
+            peer = name_of(endpoint.peer)
+            self._connections_of[peer] -= 1
+            if not self._connections_of[peer]:
+                del self._connections_of[peer]
         if self._has_tls:
             self.room.passed(CONNECTION_BYTES)
 
@@ -253,16 +261,10 @@ class RpcServer:
             self._let_go(now)
 
     def _let_go(self, now: float) -> None:
-        """Of the peer that has most connections, those that are not used; where few are left, the oldest beyond half of all as well."""
-        staying = [endpoint for endpoint in self._endpoints if endpoint.closing_since is None]
-        counts = Counter(name_of(endpoint.peer) for endpoint in staying)
-        most, count = counts.most_common(1)[0] if counts else ("", 0)
-        own = sorted((each for each in staying if name_of(each.peer) == most), key=lambda each: each.begun)
-        for endpoint in (idle := [each for each in own if each.is_idle(now)]):
-            endpoint.part()
-        if is_for_others(len(staying), count - len(idle), self._most_connections):
-            busy = [each for each in own if each.closing_since is None]
-            for endpoint in busy[: len(busy) - self._most_connections // 2]:
+        """Of the peer that has most connections, those that are not used."""
+        most = self._connections_of.most_common(1)[0][0]
+        for endpoint in tuple(self._endpoints):
+            if endpoint.is_idle(now) and name_of(endpoint.peer) == most:
                 endpoint.part()
 
     def _crowding(self, now: float) -> list[ServerCall]:
