@@ -30,7 +30,7 @@ def answered(
     head, admission = whole.head, whole.admission
     assert admission is not None
     try:
-        body = _unpacked(whole, admission, guest)
+        body = _unpacked(whole, admission, guest, has_gone)
     except (HttpRefusal, IngotError) as failure:
         error, status = _told(failure)
         application.refused(HttpRequest(head.method, head.path, head.fields, peer=peer), error)
@@ -62,9 +62,11 @@ def is_quick(whole: Whole) -> bool:
         return False
 
 
-def _unpacked(whole: Whole, admission: Admission, guest: Guest) -> bytes | bytearray | memoryview:
+def _unpacked(
+    whole: Whole, admission: Admission, guest: Guest, has_gone: Callable[[], bool]
+) -> bytes | bytearray | memoryview:
     coding = coding_of(whole.head)
-    return whole.body if coding == "identity" else unpacked(whole.body, coding, admission.most_body, guest)
+    return whole.body if coding == "identity" else unpacked(whole.body, coding, admission.most_body, guest, has_gone)
 
 
 def _told(failure: HttpRefusal | IngotError) -> tuple[IngotError, HTTPStatus]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 import zlib
+from collections.abc import Callable
 from http import HTTPStatus
-from typing import Protocol
+from typing import Protocol, Self
 
 import numpy
 
@@ -22,6 +24,10 @@ _EXTENSION = re.compile(rb"(?:[ \t]*;[^\x00-\x08\x0a-\x1f\x7f]*+)?")
 _MOST_LINE_BYTES = 8192
 _SLICE_BYTES = 64 * 1024
 """Compressed bytes that are given to the decoder at once: it copies what it has not used yet."""
+_LARGE = threading.BoundedSemaphore(1)
+"""Held while a body is unpacked that has come to a step already."""
+_LOOK_SECONDS = 0.1
+"""How often who waits for that looks whether its client is still there."""
 
 
 class Holder(Protocol):
@@ -188,13 +194,27 @@ def _line(source: ByteSource) -> Reading[bytes]:
     return line[:-2]
 
 
-def unpacked(body: bytes | bytearray | memoryview, coding: str, limit: int, holder: Unpacker) -> bytearray:
-    """A packed body, at most ``limit`` bytes, which ``holder`` counts in its place.
+def unpacked(
+    body: bytes | bytearray | memoryview,
+    coding: str,
+    limit: int,
+    holder: Unpacker,
+    has_gone: Callable[[], bool] = lambda: False,
+) -> bytearray:
+    """A packed body, at most ``limit`` bytes, which ``holder`` counts in its place. What is large is unpacked one after the other, and for
+    nobody who ``has_gone``: some kilobytes take a core for a second.
 
     Raises:
-        HttpRefusal: it is not of that coding, or larger.
+        HttpRefusal: it is not of that coding, or larger, or its client has gone.
         IngotError: of ``holder``.
     """
+    with _UnpackingTurn(has_gone) as turn:
+        return _unpacked(body, coding, limit, holder, turn)
+
+
+def _unpacked(
+    body: bytes | bytearray | memoryview, coding: str, limit: int, holder: Unpacker, turn: _UnpackingTurn
+) -> bytearray:
     decoder = zlib.decompressobj(wbits=47 if coding == "gzip" else 15)
     data = bytearray()
     end = 0
@@ -203,6 +223,7 @@ def unpacked(body: bytes | bytearray | memoryview, coding: str, limit: int, hold
             rest: bytes | memoryview = memoryview(body)[end : end + _SLICE_BYTES]
             end += len(rest)
             while True:
+                turn.go_on(len(data))
                 piece = decoder.decompress(rest, _MOST_STEP)
                 if len(data) + len(piece) > limit:
                     raise _too_large(limit)
@@ -219,6 +240,32 @@ def unpacked(body: bytes | bytearray | memoryview, coding: str, limit: int, hold
         raise _bad(f"the {coding} body has more bytes behind its end")
     holder.give(len(body))
     return data
+
+
+class _UnpackingTurn:
+    """Of one body: it has it from the moment on that it is large."""
+
+    def __init__(self, has_gone: Callable[[], bool]) -> None:
+        self._has_gone = has_gone
+        self._is_alone = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._is_alone:
+            _LARGE.release()
+
+    def go_on(self, size: int) -> None:
+        """So many bytes are unpacked. Raises HttpRefusal: nobody wants the rest."""
+        if size < _MOST_STEP:
+            return
+        while not self._is_alone:
+            self._is_alone = _LARGE.acquire(timeout=_LOOK_SECONDS)
+            if not self._is_alone and self._has_gone():
+                raise _cut_off()
+        if self._has_gone():
+            raise _cut_off()
 
 
 def _cut_off() -> HttpRefusal:
