@@ -177,13 +177,13 @@ def check_kernels(seed: int, data: bytes) -> None:
         np.testing.assert_array_equal(loop_features(function, {}), loop_features(again, {}))
 
 
-@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 40))])
+@pytest.mark.parametrize("seed", [*range(4), *(pytest.param(s, marks=pytest.mark.slow) for s in range(4, 20))])
 def test_kernels_of_frozen_models_have_features(seed: int) -> None:
     check_kernels(seed, frozen_model(seed)[0].SerializeToString())
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=20, derandomize=True, suppress_health_check=list(HealthCheck))
+@settings(deadline=None, max_examples=8, derandomize=True, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_kernels_of_random_models_have_features(data: st.DataObject) -> None:
     random = np.random.default_rng(data.draw(st.integers(0, 2**16), label="weights"))
