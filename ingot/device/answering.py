@@ -11,7 +11,9 @@ from google.protobuf.message import DecodeError
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.handler import is_refusal
+from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.status import abort, internal
+from shared_ir.service_kit.telemetry.log import EXTRA
 
 _LOG = logging.getLogger(__name__)
 
@@ -69,6 +71,11 @@ def _read(parse: Callable[[bytes], Any], data: bytes) -> Any:
 
 def _told(error: Exception, context: grpc.ServicerContext) -> IngotError:
     if isinstance(error, IngotError):
+        _LOG.info(
+            "a call was refused: %s",
+            error.message,
+            extra={EXTRA: {"peer": peer_name(context), "code": error.code.value}},
+        )
         return error
     if not context.is_active():  # its client has left, and what it sent ends in the middle
         return IngotError(ErrorCode.CANCELLED, "the client has left")

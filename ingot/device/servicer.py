@@ -6,6 +6,7 @@ import hashlib
 import logging
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any
@@ -23,6 +24,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import machine_cores
 from shared_ir.pb.ingot.device.v1 import device_pb2 as pb
 from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
+from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.telemetry.log import EXTRA
 from shared_ir.versions import VERSION
 
 _LOG = logging.getLogger(__name__)
@@ -133,6 +136,9 @@ class DeviceServicer(device_pb2_grpc.DeviceServiceServicer):  # type: ignore[mis
                 found = self._measure(order, settings, contents, context)
         finally:
             self._running.release()
+        kinds = Counter(trial.kind for trial in found)
+        told = ", ".join(f"{count} {kind}" for kind, count in sorted(kinds.items()))
+        _LOG.info("an order was run: %s", told, extra={EXTRA: {"peer": peer_name(context)}})
         self._runs += 1
         self._failed += sum(trial.kind in ("crashed", "late") for trial in found)
         yield from _told(order, found)

@@ -80,6 +80,7 @@ class LocalBoard:
 
     address: str
     process: subprocess.Popen[str]
+    log: Path
 
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
@@ -102,7 +103,8 @@ def board(folder: Path, key: SigningKey, *options: str) -> Iterator[LocalBoard]:
     trusted.write_bytes(public_pem(key.public))
     command = [sys.executable, "-m", "ingot", "device", "serve", "--json", "--trust", str(trusted)]
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "INGOT_HOME": str(folder)}
-    with (folder / f"board-{len(list(folder.iterdir()))}.log").open("w") as log:
+    written = folder / f"board-{len(list(folder.iterdir()))}.log"
+    with written.open("w") as log:
         process = subprocess.Popen(
             [*command, "--listen", "127.0.0.1:0", *options],
             stdout=subprocess.PIPE,
@@ -115,7 +117,7 @@ def board(folder: Path, key: SigningKey, *options: str) -> Iterator[LocalBoard]:
         assert process.stdout is not None
         line = process.stdout.readline()
         assert line, "the server has not started"
-        yield LocalBoard(str(json.loads(line)["address"]), process)
+        yield LocalBoard(str(json.loads(line)["address"]), process, written)
     finally:
         process.terminate()
         try:

@@ -128,6 +128,7 @@ def test_what_no_trusted_key_has_signed(attacker: Attacker) -> None:
     assert tampered != signed
     for data in (unsigned, foreign, json.dumps(claimed).encode(), tampered):
         assert error_of(lambda data=data: attacker.run(data)).code is ErrorCode.ARTIFACT_UNTRUSTED
+    assert "signed by a key that is not trusted" in attacker.board.log.read_text(), "who runs the device sees it"
 
 
 def test_a_tampered_library_is_another_content(attacker: Attacker) -> None:
