@@ -83,7 +83,7 @@ def turned_axis(stage: Compute) -> Axis | None:
 
 
 def lanes_along(stage: Compute, target: Target) -> tuple[Along, ...]:
-    """Where the lanes of the reduction ``stage`` can lie, the best first."""
+    """Where the lanes of the reduction ``stage`` can lie, the best first; not where every lane would be read by itself."""
     summed = summed_axis(stage)
     if not stage.axes or stage.axes[-1].extent == 1:
         return (Along.TERMS,)
@@ -93,9 +93,11 @@ def lanes_along(stage: Compute, target: Target) -> tuple[Along, ...]:
     is_narrow = unknown(last.extent, width) < max(2, width // 4)
     if summed is None:
         return (Along.RESULTS,)
-    if is_narrow or not (along or _is_product(stage)):
-        return Along.TERMS, Along.RESULTS
-    return Along.RESULTS, Along.TERMS
+    is_product = _is_product(stage)
+    if is_narrow or not (along or is_product):
+        return (Along.TERMS, Along.RESULTS) if along else (Along.TERMS,)
+    in_rows = all(is_contiguous(ld, summed.name) for ld in distinct_loads(stage) if varies(ld, summed.name))
+    return (Along.RESULTS, Along.TERMS) if in_rows else (Along.RESULTS,)
 
 
 def _is_product(stage: Compute) -> bool:
