@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from compiler_service.compiler.schedule.algorithms.combination import Matrix, additions
 from compiler_service.compiler.schedule.algorithms.product import Product, product_of
@@ -62,6 +63,8 @@ _MOST_PART_OF_PLAIN_TIME = 0.97
 are larger."""
 _MOST_WEIGHT_BYTES = 1 << 26
 """Largest size in bytes of a matrix of weights, which becomes 1.75 times as large."""
+_PRODUCTS_REMEMBERED = 64
+"""Number of products of which the costs of all blockings are remembered: each point of a space asks for them."""
 _STORE_CYCLES = 1.0
 """Cycles to write a vector; in one cycle two are read or two are added up."""
 _SUM_BYTES_PER_CYCLE = 64.0
@@ -124,11 +127,18 @@ def _choose(product: Product, target: Target, knobs: Knobs, *, anyway: bool) -> 
     model = _Model(product, target)
     if model.pairs < _FEWEST_PAIRS_OF_ROWS or model.weights > _MOST_WEIGHT_BYTES:
         return None
-    found = [(model.cost(b), b) for b in model.candidates()]
+    found = _costs(product, target)
     if min(cost for cost, _ in found) >= _MOST_PART_OF_PLAIN_TIME * model.plain() and not anyway:
         return None
     best = knobs.narrowed(found, pairs=lambda b: b.pairs, share=lambda b: b.share, tile=lambda b: (b.height, b.vectors))
     return replace(best, columns=knobs.choice("columns", model.chunks(best), best.columns))
+
+
+@lru_cache(maxsize=_PRODUCTS_REMEMBERED)
+def _costs(product: Product, target: Target) -> tuple[tuple[float, StrassenBlocking], ...]:
+    """(cycles, blocking) of what is considered."""
+    model = _Model(product, target)
+    return tuple((model.cost(b), b) for b in model.candidates())
 
 
 class _Model:
