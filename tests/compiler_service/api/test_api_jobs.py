@@ -210,7 +210,7 @@ def test_external_data(client: Client) -> None:
 
 
 def test_tuning_records_are_part_of_the_key(client: Client) -> None:
-    tune = {"tune": pb.OptionValue(int_value=60)}
+    tune = {"tune": pb.OptionValue(int_value=10)}
     job = client.run({"name": "tuned"}, name="tuned", options=tune)
     assert job.state == pb.JOB_STATE_SUCCEEDED
     again = client.compile({"name": "tuned"}, name="tuned", options=tune)
