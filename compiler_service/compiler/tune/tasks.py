@@ -24,6 +24,8 @@ _FADES = 0.6
 """What is left of that with each batch that gains nothing."""
 _LEAST_HOPE = 0.002
 """Below this a task is left: ten batches without a gain."""
+_REMEMBERED = 256
+"""Candidates that are kept between being drawn and being chosen."""
 _ORDERING_EXTENT = 64
 """What symbols are taken for where tasks are put in their first order."""
 
@@ -67,6 +69,8 @@ class TuningTask:
         """The candidate that ``knobs`` answer. Raises IngotError."""
         found = self.problem.candidate(knobs)
         self._made[Point.of(knobs.values).digest] = found
+        while len(self._made) > _REMEMBERED:
+            del self._made[next(iter(self._made))]
         return found
 
     def of_point(self, point: Point) -> Candidate:
