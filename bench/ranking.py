@@ -89,7 +89,7 @@ def _strayed(chance: random.Random, often: float) -> Answer:
 def measured(found: ModelKernels, target: Target, kernels: int, points: int, seed: int) -> Iterator[TrialRecord]:
     """Records of drawn points of the ``kernels`` heaviest tasks."""
     writer = Remembering(str(target), machine_name(), compiler_version(), found.methods)
-    with Trials(target, LocalMeasurer()) as trials:
+    with Trials([task.problem for task in found.tasks[:kernels]], target, LocalMeasurer()) as trials:
         for number, task in enumerate(found.tasks[:kernels]):
             default = trials.default(task.problem, _DEFAULT_SECONDS)
             drawn = draw(task, points, random.Random(seed + number))

@@ -189,7 +189,7 @@ def tune(
     remembering = Remembering(str(machine), machine_name(), compiler_version())
     runs = measurer or LocalMeasurer()
     try:
-        with Trials(machine, runs) as trials:
+        with Trials([problem], machine, runs) as trials:
             Tuner(trials, book, log, remembering, TuningEffort(seconds, again), log.hear).run([task])
             if task.default is None and not book.is_settled(
                 task.workload.digest, ()

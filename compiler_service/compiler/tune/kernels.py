@@ -9,17 +9,15 @@ from functools import cached_property
 import numpy as np
 
 from compiler_service.compiler.backends.table import backend_of
-from compiler_service.compiler.codegen.emit.kernel import scratch_size
-from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.program.kernels import Kernel
 from compiler_service.compiler.schedule.default import methods_of, open_schedule
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.tune.measuring.contents import disagreement, drawn
-from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer, TrialLaunch
-from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
-from shared_ir.expr.dim import evaluate, product
+from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer
+from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, CodeLayout, LoweredCandidate
+from shared_ir.expr.dim import evaluate
 from shared_ir.machine.target import Target
 
 _MEASURED_BATCH = 1
@@ -70,24 +68,19 @@ class KernelProblem:
         nest = self._kernel.lower(candidate.schedules[0], self._target)
         self._kernel.required_extents(nest)  # proves that it stays inside of its memory
         function = backend.loop_pipeline.run(nest, verifies=True)
-        return LoweredCandidate(candidate, (function,), (backend.kernel(function, self._target, name),), (name,))
+        layout = CodeLayout.of(name, function, self.extents)
+        return LoweredCandidate(candidate, (layout,), (backend.kernel(function, self._target, name),))
 
-    def trial(self, lowered: LoweredCandidate, code: Sequence[bytes], most_copied: int) -> Trial:
-        (function,) = lowered.functions
-        preparations = self._kernel.preparations(lowered.candidate.schedules[0])
+    def trial(self, built: BuiltCandidate, most_copied: int) -> Trial:
+        (layout,) = built.layouts
+        preparations = self._kernel.preparations(built.candidate.schedules[0])
+        *sizes, result = layout.sizes
         buffers = [
-            self._argument(number, function, preparation, most_copied)
-            for number, preparation in enumerate(preparations)
+            self._argument(number, size, preparation, most_copied)
+            for number, (size, preparation) in enumerate(zip(sizes, preparations, strict=True))
         ]
-        buffers.append(TrialBuffer(self._bytes(function, len(preparations)), is_result=True))
-        launch = TrialLaunch(
-            symbol=self._kernel.name,
-            buffers=tuple(range(len(buffers))),
-            symbols=tuple(self.extents[s.name] for s in function.symbols),
-            tasks=evaluate(function.tasks, self.extents),
-            scratch=scratch_size(function),
-        )
-        return Trial(self._target, tuple(code), (launch,), tuple(buffers))
+        buffers.append(TrialBuffer(result, is_result=True))
+        return Trial(self._target, built.code, (layout.launch(tuple(range(len(buffers)))),), tuple(buffers))
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
         dtype = self._kernel.definition.output.dtype
@@ -97,12 +90,11 @@ class KernelProblem:
         """Whether it is computed by a method that rounds more than plain sums."""
         return bool(methods_of(candidate.schedules[0]))
 
-    def _argument(self, number: int, function: Function, preparation: Preparation, most_copied: int) -> TrialBuffer:
+    def _argument(self, number: int, size: int, preparation: Preparation, most_copied: int) -> TrialBuffer:
         key = number, preparation
         if key not in self._prepared:
             self._prepared[key] = Content.of(self._elements(number, preparation).tobytes())
-        content, size = self._prepared[key], self._bytes(function, number)
-        return TrialBuffer(size, content, self._copies(number, size, most_copied))
+        return TrialBuffer(size, self._prepared[key], self._copies(number, size, most_copied))
 
     def _elements(self, number: int, preparation: Preparation) -> np.ndarray:
         tensor = self._kernel.definition.arguments[number]
@@ -117,7 +109,3 @@ class KernelProblem:
         if not self._kernel.constant[number] or self._weights <= self._target.l2 or not size:
             return 1
         return max(1, min(_MOST_COPIES, math.ceil(min(self._weights, most_copied) / size)))
-
-    def _bytes(self, function: Function, number: int) -> int:
-        buffer = function.buffers[number]
-        return evaluate(product(buffer.shape), self.extents) * buffer.dtype.itemsize

@@ -6,14 +6,16 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from compiler_service.compiler.backends.face import ObjectMaker, SourceCode
+from compiler_service.compiler.codegen.emit.kernel import scratch_size
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.schedule.language.knobs import Knobs, Values
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.tune.measuring.trial import Trial
+from compiler_service.compiler.tune.measuring.trial import Trial, TrialLaunch
 from compiler_service.compiler.tune.records.record import candidate_digest
+from shared_ir.expr.dim import evaluate, product
 
 
 @dataclass(frozen=True)
@@ -38,17 +40,54 @@ class Candidate:
 
 
 @dataclass(frozen=True)
+class CodeLayout:
+    """What the code of one launch is called with.
+
+    Attributes:
+        symbol: that its object exports.
+        sizes: bytes of its buffers, in their order.
+        symbols: values of its int64 parameters.
+        scratch: bytes of scratch memory.
+    """
+
+    symbol: str
+    sizes: tuple[int, ...]
+    symbols: tuple[int, ...]
+    tasks: int
+    scratch: int
+
+    @classmethod
+    def of(cls, symbol: str, function: Function, extents: Mapping[str, int]) -> Self:
+        """That of a loop function, whose symbols are ``extents``."""
+        sizes = (evaluate(product(b.shape), extents) * b.dtype.itemsize for b in function.buffers)
+        symbols = tuple(extents[s.name] for s in function.symbols)
+        return cls(symbol, tuple(sizes), symbols, evaluate(function.tasks, extents), scratch_size(function))
+
+    def launch(self, buffers: tuple[int, ...]) -> TrialLaunch:
+        """With these buffers of a trial."""
+        return TrialLaunch(self.symbol, buffers, self.symbols, self.tasks, self.scratch)
+
+
+@dataclass(frozen=True)
 class LoweredCandidate:
-    """A candidate as loops and as the text of its code, one of each for a launch."""
+    """A candidate as the text of its code, one for each launch."""
 
     candidate: Candidate
-    functions: tuple[Function, ...]
+    layouts: tuple[CodeLayout, ...]
     sources: tuple[SourceCode, ...]
-    symbols: tuple[str, ...]
 
     def submit(self, maker: ObjectMaker) -> tuple[Future[bytes], ...]:
         """Its objects, to come."""
-        return tuple(maker.submit(s, source) for s, source in zip(self.symbols, self.sources, strict=True))
+        return tuple(maker.submit(own.symbol, code) for own, code in zip(self.layouts, self.sources, strict=True))
+
+
+@dataclass(frozen=True)
+class BuiltCandidate:
+    """A candidate as objects, one for each launch."""
+
+    candidate: Candidate
+    layouts: tuple[CodeLayout, ...]
+    code: tuple[bytes, ...]
 
 
 class SchedulingProblem(Protocol):
@@ -80,7 +119,7 @@ class SchedulingProblem(Protocol):
             IngotError: a step does not fit.
         """
 
-    def trial(self, lowered: LoweredCandidate, code: Sequence[bytes], most_copied: int) -> Trial:
+    def trial(self, built: BuiltCandidate, most_copied: int) -> Trial:
         """What is run; buffers that come from far memory in the model have copies up to ``most_copied`` bytes."""
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:

@@ -12,8 +12,6 @@ import numpy as np
 
 from compiler_service.compiler.backends.face import ObjectMaker, SourceCode
 from compiler_service.compiler.backends.table import backend_of
-from compiler_service.compiler.codegen.emit.kernel import scratch_size
-from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.staging.instructions import check_instructions
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lowerings
@@ -21,8 +19,8 @@ from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
 from compiler_service.compiler.tune.measuring.contents import disagreement
-from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer, TrialLaunch
-from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate
+from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer
+from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, CodeLayout, LoweredCandidate
 from compiler_service.compiler.tune.tasks import TuningTask
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import evaluate, product
@@ -105,19 +103,18 @@ class ProgramProblem:
     def lowered(self, candidate: Candidate) -> LoweredCandidate:
         backend, program = backend_of(self._target), candidate.program
         kernels = self._lowerings.of(program, self._target)
-        functions, sources = list[Function](), list[SourceCode]()
+        layouts, sources = list[CodeLayout](), list[SourceCode]()
         for kernel in kernels:
             check_instructions(kernel, self._target)
             function = backend.loop_pipeline.run(kernel.function, verifies=True)
             source = backend.kernel(function, self._target, _SYMBOL)
             _require_short(kernel, source)
-            functions.append(function)
+            layouts.append(CodeLayout.of(_SYMBOL, function, self._extents))
             sources.append(source)
-        symbols = (_SYMBOL,) * len(kernels)
-        return LoweredProgram(candidate, tuple(functions), tuple(sources), symbols, self._kept)
+        return LoweredProgram(candidate, tuple(layouts), tuple(sources), self._kept)
 
-    def trial(self, lowered: LoweredCandidate, code: Sequence[bytes], most_copied: int) -> Trial:
-        program: StagedProgram = lowered.candidate.program
+    def trial(self, built: BuiltCandidate, most_copied: int) -> Trial:
+        program: StagedProgram = built.candidate.program
         numbers: dict[str, int] = {}
         buffers: list[TrialBuffer] = []
         for tensor, array in self._arrays.items():
@@ -130,10 +127,10 @@ class ProgramProblem:
             numbers[name] = len(buffers)
             buffers.append(TrialBuffer(self._size(kernel.stage.value), is_result=name in program.outputs))
         launches = (
-            self._launch(function, tuple(numbers[t.name] for t in (*kernel.arguments, kernel.output)))
-            for kernel, function in zip(kernels, lowered.functions, strict=True)
+            layout.launch(tuple(numbers[t.name] for t in (*kernel.arguments, kernel.output)))
+            for kernel, layout in zip(kernels, built.layouts, strict=True)
         )
-        return Trial(self._target, tuple(code), tuple(launches), tuple(buffers))
+        return Trial(self._target, built.code, tuple(launches), tuple(buffers))
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
         if len(expected) != len(found):
@@ -142,10 +139,6 @@ class ProgramProblem:
         kinds = (k.stage.value.dtype for k in program.kernels() if k.stage.name in program.outputs)
         pairs = zip(expected, found, kinds, strict=True)
         return next(filter(None, (disagreement(a, b, dtype) for a, b, dtype in pairs)), "")
-
-    def _launch(self, function: Function, buffers: tuple[int, ...]) -> TrialLaunch:
-        symbols = tuple(self._extents[s.name] for s in function.symbols)
-        return TrialLaunch(_SYMBOL, buffers, symbols, evaluate(function.tasks, self._extents), scratch_size(function))
 
     def _size(self, tensor: Tensor) -> int:
         return evaluate(product(tensor.shape), self._extents) * tensor.dtype.itemsize

@@ -1,4 +1,4 @@
-"""Candidates made, compiled and measured: while one is measured on its core, the next are scheduled and compiled on the others."""
+"""Candidates made and measured: while one is measured on its core, the next are scheduled and compiled."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass
 from typing import Self
 
-from compiler_service.compiler.backends.face import ObjectMaker
-from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.schedule.language.knobs import Knobs
+from compiler_service.compiler.tune.building import Builders
 from compiler_service.compiler.tune.measuring.local import beside, measuring_core
 from compiler_service.compiler.tune.measuring.trial import Measurer, Outcome, OutcomeKind, Trial, TrialTiming
-from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate, SchedulingProblem
+from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, SchedulingProblem
 from compiler_service.compiler.tune.search.point import Point
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
@@ -70,19 +69,18 @@ class Tried:
 
 
 class Trials(AbstractContextManager["Trials"]):
-    """Makes and measures candidates for one target."""
+    """Makes and measures candidates of ``problems``."""
 
-    def __init__(self, target: Target, measurer: Measurer, core: int | None = None) -> None:
-        self._target, self._measurer = target, measurer
-        self._core = measuring_core() if core is None else core
+    def __init__(self, problems: Sequence[SchedulingProblem], target: Target, measurer: Measurer) -> None:
+        self._measurer = measurer
         self._open = ExitStack()
-        self._maker: ObjectMaker | None = None
+        self._builders = Builders(problems, target)
         self._measuring = ThreadPoolExecutor(1, thread_name_prefix="measuring")
 
     def __enter__(self) -> Self:
-        self._open.enter_context(beside(self._core))
+        self._open.enter_context(self._builders)
+        self._open.enter_context(beside(measuring_core()))
         self._open.callback(self._measuring.shutdown, wait=True, cancel_futures=True)
-        self._maker = self._open.enter_context(backend_of(self._target).objects(self._target, 1))
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -95,12 +93,11 @@ class Trials(AbstractContextManager["Trials"]):
         running: deque[tuple[SchedulingProblem, Future[Default]]] = deque()
         for problem in problems:
             try:
-                lowered = problem.lowered(problem.candidate(Knobs()))
+                building = self._builders.submit(problem, problem.candidate(Knobs()))
             except IngotError as error:
                 yield problem, error
                 continue
-            objects = lowered.submit(self.maker)
-            running.append((problem, self._measuring.submit(self._default, problem, lowered, objects, seconds)))
+            running.append((problem, self._measuring.submit(self._default, problem, building, seconds)))
             while len(running) > _AHEAD:
                 yield _ended(*running.popleft())
         while running:
@@ -126,22 +123,18 @@ class Trials(AbstractContextManager["Trials"]):
         Raises:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost.
         """
-        compiling: deque[tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]]] = deque()
+        building: deque[tuple[Point, Candidate, Future[BuiltCandidate]]] = deque()
         running: deque[Future[Tried]] = deque()
 
         def advance(most: int) -> Iterator[Tried]:
             """Until at most so many are on their way."""
-            while compiling and (len(compiling) + len(running) > most or all(f.done() for f in compiling[0][2])):
-                running.append(self._measuring.submit(self._measured, problem, default, compiling.popleft(), bound))
+            while building and (len(building) + len(running) > most or building[0][2].done()):
+                running.append(self._measuring.submit(self._measured, problem, default, *building.popleft(), bound))
                 while len(running) > most:
                     yield running.popleft().result()
 
         for point, candidate in points:
-            try:
-                lowered = problem.lowered(candidate)
-                compiling.append((point, lowered, lowered.submit(self.maker)))
-            except Exception as error:  # whatever a rule or a step met: the candidate is none
-                yield Tried(point, candidate, refused(error))
+            building.append((point, candidate, self._builders.submit(problem, candidate)))
             yield from advance(_AHEAD)
         yield from advance(0)
         yield from (future.result() for future in running)
@@ -151,8 +144,7 @@ class Trials(AbstractContextManager["Trials"]):
     ) -> tuple[bool, TrialTiming, TrialTiming]:
         """Whether ``candidate`` is faster than the default schedule by more than the spread of both, measured in turns with it, twice,
         with weights that come from far; and the timings, its own first, of the time that it gained less."""
-        lowered = problem.lowered(candidate)
-        cold = problem.trial(lowered, [f.result() for f in lowered.submit(self.maker)], MOST_COPIED_TO_CONFIRM)
+        cold = problem.trial(self._builders.submit(problem, candidate).result(), MOST_COPIED_TO_CONFIRM)
         found: list[tuple[TrialTiming, TrialTiming]] = []
         for _ in range(2):
             standing, own = self._run([default.cold, cold], seconds)
@@ -163,27 +155,15 @@ class Trials(AbstractContextManager["Trials"]):
         least = max(found, key=lambda pair: pair[0].seconds / pair[1].seconds)
         return faster, *least
 
-    @property
-    def maker(self) -> ObjectMaker:
-        """What compiles."""
-        assert self._maker is not None, "Trials is used outside of its context"
-        return self._maker
-
-    def _default(
-        self,
-        problem: SchedulingProblem,
-        lowered: LoweredCandidate,
-        objects: Sequence[Future[bytes]],
-        seconds: float,
-    ) -> Default:
-        code = [f.result() for f in objects]
-        trial = problem.trial(lowered, code, MOST_COPIED)
+    def _default(self, problem: SchedulingProblem, building: Future[BuiltCandidate], seconds: float) -> Default:
+        built = building.result()
+        trial = problem.trial(built, MOST_COPIED)
         outcome = self._measurer.run([trial], seconds)[0]
         if outcome.timing is None:
             message = f"the default schedule of {problem.label} cannot be measured: {outcome.reason}"
             raise IngotError(ErrorCode.COMPILER_FAULT, message, node=problem.label)
-        cold = problem.trial(lowered, code, MOST_COPIED_TO_CONFIRM)
-        return Default(lowered.candidate, trial, cold, outcome.results, outcome.timing)
+        cold = problem.trial(built, MOST_COPIED_TO_CONFIRM)
+        return Default(built.candidate, trial, cold, outcome.results, outcome.timing)
 
     def _run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         return self._measuring.submit(self._measurer.run, trials, seconds).result()
@@ -192,18 +172,19 @@ class Trials(AbstractContextManager["Trials"]):
         self,
         problem: SchedulingProblem,
         default: Default,
-        compiled: tuple[Point, LoweredCandidate, tuple[Future[bytes], ...]],
+        point: Point,
+        candidate: Candidate,
+        building: Future[BuiltCandidate],
         bound: float,
     ) -> Tried:
-        point, lowered, objects = compiled
         try:
-            trial = problem.trial(lowered, [f.result() for f in objects], MOST_COPIED)
-        except Exception as error:  # LLVM refused it, or its sizes do not fit: the candidate is none
-            return Tried(point, lowered.candidate, refused(error))
-        first = self._beside(problem, default, point, lowered.candidate, trial)
+            trial = problem.trial(building.result(), MOST_COPIED)
+        except Exception as error:  # whatever a step or LLVM met: the candidate is none
+            return Tried(point, candidate, refused(error))
+        first = self._beside(problem, default, point, candidate, trial)
         if first.share is None or first.share > bound * (1 - _WORTH_A_SECOND_LOOK):
             return first
-        again = self._beside(problem, default, point, lowered.candidate, trial)
+        again = self._beside(problem, default, point, candidate, trial)
         return again if again.share is None or again.share > first.share else first
 
     def _beside(

@@ -27,7 +27,7 @@ _BATCH = 8
 """Points that a search is asked for at a time."""
 _SECONDS_OF_DEFAULT, _SECONDS_TO_CONFIRM = 0.06, 0.08
 """Largest time for the rounds of one schedule, in seconds; each has at least three."""
-_WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.005
+_WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.012
 """Gain beyond the one confirmed last from which on a candidate is measured again, as a part of the time: at once, and when
 its task is left."""
 _PART_TO_LEARN = 0.05

@@ -96,7 +96,7 @@ class TuningRun:
         remembering = Remembering(str(self.target), machine_name(), compiler_version(), tuple(sorted(methods)))
         measurer = self.measurer or LocalMeasurer()
         try:
-            with Trials(self.target, measurer) as trials:
+            with Trials([task.problem for task in tasks], self.target, measurer) as trials:
                 Tuner(trials, book, self.log, remembering, self.effort, self.progress).run(tasks)
         finally:
             if self.measurer is None:

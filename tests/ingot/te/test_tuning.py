@@ -14,7 +14,7 @@ from compiler_service.compiler.tune.measuring.trial import Outcome, Trial, Trial
 from ingot import te
 from shared_ir.errors import ErrorCode, IngotError
 
-SECONDS = 2.0
+SECONDS = 6.0
 ENOUGH = 60.0
 """Seconds for a small space: tuning is over when all of its points were tried."""
 

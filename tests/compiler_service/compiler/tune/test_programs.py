@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.backends.face import SourceCode
-from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, compute, placeholder, reduce
 from compiler_service.compiler.tune import programs
+from compiler_service.compiler.tune.building import Builders
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
 from compiler_service.compiler.tune.measuring.trial import Outcome, Trial
 from compiler_service.compiler.tune.programs import ProgramProblem
@@ -42,9 +42,8 @@ def problem() -> ProgramProblem:
 
 
 def run(own: ProgramProblem, knobs: Knobs) -> tuple[Trial, Outcome]:
-    lowered = own.lowered(own.candidate(knobs))
-    with backend_of(host_target()).objects(host_target(), workers=0) as maker:
-        trial = own.trial(lowered, [f.result() for f in lowered.submit(maker)], 0)
+    with Builders([own], host_target()) as builders:
+        trial = own.trial(builders.submit(own, own.candidate(knobs)).result(), 0)
     measurer = LocalMeasurer()
     try:
         return trial, measurer.run((trial,), 0.01)[0]

@@ -8,7 +8,7 @@ from typing import Any, cast
 
 from compiler_service.compiler.schedule.language.knobs import Knobs, Values
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
-from compiler_service.compiler.tune.problem import Candidate, LoweredCandidate, SchedulingProblem
+from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, LoweredCandidate, SchedulingProblem
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.trying import Default, Trials, Tried
 from shared_ir.errors import ErrorCode, IngotError
@@ -44,7 +44,7 @@ class ToyProblem:
     def lowered(self, candidate: Candidate) -> LoweredCandidate:
         raise NotImplementedError
 
-    def trial(self, lowered: LoweredCandidate, code: Sequence[bytes], most_copied: int) -> Trial:
+    def trial(self, built: BuiltCandidate, most_copied: int) -> Trial:
         raise NotImplementedError
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
