@@ -90,9 +90,8 @@ def test_external_data_and_options_reach_the_compiler(client: Client) -> None:
 
 def test_a_model_is_tuned_inside_the_boundary_and_known_by_its_records(client: Client, running: Installation) -> None:
     options = {"tune": pb.OptionValue(int_value=15)}
-    order = {"name": "tuned", "targets": ["host"], "options": options}
     model = classifier(64).SerializeToString()
-    done = client.wait(client.compile(model, **order).id, 280)
+    done = client.wait(client.compile(model, name="tuned", targets=["host"], options=options).id, 280)
     assert done.state == pb.JOB_STATE_SUCCEEDED, (done.error, running.logs())
     store = FileStore(running.home / "store")
     (key,) = store.keys("tuning")
@@ -103,7 +102,7 @@ def test_a_model_is_tuned_inside_the_boundary_and_known_by_its_records(client: C
     tuning = [event for event in events if event.stage == "tune"]
     assert any("trials" in event.message for event in tuning)
     assert any(event.eta_seconds > 0 for event in tuning)
-    again = client.compile(model, **order)
+    again = client.compile(model, name="tuned", targets=["host"], options=options)
     assert again.cache_hit
     assert again.targets[0].artifact_key == done.targets[0].artifact_key
 
