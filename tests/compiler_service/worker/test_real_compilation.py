@@ -12,11 +12,14 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from compiler_service.catalogue import PipelineCompiler
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from compiler_service.compiler.tune.records.lines import read_lines
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.storage.local import FileStore
+from tests.ingot.small_models import classifier
 from tests.services.installation import Client, Installation, installation
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -83,6 +86,25 @@ def test_external_data_and_options_reach_the_compiler(client: Client) -> None:
     job = client.wait(client.stub.Compile(request).job.id, 280)
     assert job.state == pb.JOB_STATE_SUCCEEDED, job.error
     assert client.stub.Compile(request).job.cache_hit
+
+
+def test_a_model_is_tuned_inside_the_boundary_and_known_by_its_records(client: Client, running: Installation) -> None:
+    options = {"tune": pb.OptionValue(int_value=15)}
+    model = classifier(64).SerializeToString()
+    done = client.wait(client.compile(model, name="tuned", targets=["host"], options=options).id, 280)
+    assert done.state == pb.JOB_STATE_SUCCEEDED, (done.error, running.logs())
+    store = FileStore(running.home / "store")
+    (key,) = store.keys("tuning")
+    records, unreadable = read_lines(store.get(key))
+    assert unreadable.count == 0
+    assert any(record.outcome is OutcomeKind.MEASURED for record in records), [r.outcome for r in records]
+    events = [e.progress for e in client.stub.WatchJob(pb.WatchJobRequest(id=done.id)) if e.HasField("progress")]
+    tuning = [event for event in events if event.stage == "tune"]
+    assert any("trials" in event.message for event in tuning)
+    assert any(event.eta_seconds > 0 for event in tuning)
+    again = client.compile(model, name="tuned", targets=["host"], options=options)
+    assert again.cache_hit
+    assert again.targets[0].artifact_key == done.targets[0].artifact_key
 
 
 def test_missing_external_data_is_named(client: Client) -> None:

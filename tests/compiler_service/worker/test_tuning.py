@@ -96,7 +96,7 @@ def test_a_cancelled_job_keeps_what_it_has_learned(tmp_path: Path) -> None:
     with service(tmp_path) as own:
         job = own.submit({"name": "m", "trials": 2, "tune_do": "hang", "mark": mark})
         with working(own.work):
-            wait_until(lambda: runs(mark))
+            wait_until(lambda: runs(mark), 60)
             own.parts.service.cancel(job.id)
         assert ends(mark)
         assert own.get(job).state is JobState.CANCELLED
@@ -138,7 +138,7 @@ def test_tuning_gives_way_and_goes_on_later(tmp_path: Path) -> None:
     with service(tmp_path) as own:
         slow = own.submit({"name": "slow", "trials": 200, "trial_seconds": 0.1})
         with working(own.work):
-            wait_until(lambda: own.get(slow).targets[0].stage == "tune" and own.get(slow).targets[0].total > 0)
+            wait_until(lambda: own.get(slow).targets[0].stage == "tune" and own.get(slow).targets[0].total > 0, 60)
             quick = own.submit({"name": "quick"}, tune=0)
         assert own.get(quick).state is JobState.SUCCEEDED
         held = own.get(slow)
@@ -174,13 +174,13 @@ def test_a_quick_compilation_does_not_wait_behind_tuning(tmp_path: Path) -> None
             client.compile({"name": f"slow{n}", "trials": 600, "trial_seconds": 0.1}, name=f"slow{n}", options=options)
             for n in range(3)
         ]
-        wait_until(lambda: any(client.job(job.id).targets[0].stage == "tune" for job in slow))
+        wait_until(lambda: any(client.job(job.id).targets[0].stage == "tune" for job in slow), 60)
         quick = client.run({"name": "quick"}, name="quick")
         assert quick.state == pb.JOB_STATE_SUCCEEDED
         assert {client.job(job.id).state for job in slow} <= {pb.JOB_STATE_QUEUED, pb.JOB_STATE_RUNNING}
         assert {client.job(job.id).targets[0].stage for job in slow} <= {"", "tune"}, "nobody has tuned to the end"
         tuned = next(job for job in slow if client.job(job.id).targets[0].stage == "tune")
-        wait_until(lambda: client.job(tuned.id).targets[0].done > 0)
+        wait_until(lambda: client.job(tuned.id).targets[0].done > 0, 60)
         for job in slow:
             client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
 

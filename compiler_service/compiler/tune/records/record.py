@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Self
 
 from compiler_service.compiler.schedule.default import METHODS, RULES, methods_of
@@ -123,7 +124,7 @@ class TrialRecord:
     def about(self) -> Workload:
         return Workload(self.workload, self.family, self.sizes, self.label)
 
-    @property
+    @cached_property
     def candidate(self) -> str:
         """Its :func:`candidate_digest`."""
         return candidate_digest(self.schedules, self.rule, self.values)
