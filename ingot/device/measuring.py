@@ -10,7 +10,7 @@ from typing import Protocol
 
 from ingot.device.process import TrialFailed
 
-ROUND_SECONDS = 0.005
+ROUND_SECONDS = 0.002
 _MOST_TIMES = 1_000_000
 _FEWEST_ROUNDS, _ENOUGH_ROUNDS, _MOST_ROUNDS = 3, 5, 100
 _SMALL_SPREAD = 0.005

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -85,6 +86,12 @@ class LocalBoard:
     def kill(self) -> None:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait(20)
+
+    def await_work(self) -> None:
+        """Until a trial runs; for a minute at most."""
+        until = time.monotonic() + 60
+        while not self.children() and time.monotonic() < until:
+            time.sleep(0.002)
 
     def children(self) -> list[int]:
         """Processes of trials that run, or that nobody has taken leave of."""

@@ -16,14 +16,17 @@ from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.tune.measuring.device import DeviceMeasurer
 from compiler_service.compiler.tune.measuring.trial import Content, OutcomeKind, Trial, TrialBuffer, TrialLaunch
-from ingot.devices import DeviceConnection
+from ingot.devices import DeviceConnection, connect
+from ingot.tuning import tune
 from shared_ir.artifact.signature import SigningKey
+from shared_ir.device.order import MOST_TRIALS
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import evaluate
 from shared_ir.machine.emulator import EMULATORS, find_emulator
 from shared_ir.machine.target import PRESETS, Target, parse_target
 from tests.compiler_service.compiler.codegen.loop_kernels import matmul
 from tests.ingot.device.boards import CRASHES, DOUBLES, INPUT, LOOPS, LocalBoard, board, candidate, floats
+from tests.ingot.small_models import classifier
 
 pytestmark = [pytest.mark.services, pytest.mark.slow, pytest.mark.timeout(900)]
 BOARD = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
@@ -85,6 +88,19 @@ def test_candidates_harm_themselves_alone_there_too(tmp_path: Path) -> None:
         np.testing.assert_array_equal(floats(found[0].results), 2 * INPUT)
         assert running.children() == []
         measurer.close()
+
+
+def test_a_model_is_tuned_on_a_device(tmp_path: Path) -> None:
+    """With the tuner as users have it, for a target that is not this machine."""
+    with emulating(tmp_path, BOARD.architecture) as (running, _):
+        pool = connect([running.address], BOARD, KEY)
+        result = tune(classifier(), str(BOARD), seconds=5, records=tmp_path / "records.jsonl", measurer=pool)
+        status = DeviceConnection(running.address).status()
+        pool.close()
+    assert result.tasks
+    assert result.trials >= len(result.tasks)
+    assert all(task.default_seconds > 0 for task in result.tasks)
+    assert status.runs >= result.trials / MOST_TRIALS
 
 
 def test_nothing_is_emulated_unless_it_was_asked_for(tmp_path: Path) -> None:
