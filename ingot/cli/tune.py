@@ -13,10 +13,20 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from ingot.cli.arguments import add_common, add_in_process, add_model_options, model_options
+from ingot.cli.arguments import (
+    add_common,
+    add_credentials,
+    add_in_process,
+    add_model_options,
+    credentials,
+    model_options,
+)
 from ingot.cli.output import SUCCESS, Output
-from ingot.cli.values import number
+from ingot.cli.usage import Way
+from ingot.cli.values import checked, number
+from ingot.devices import connect, tuner_key
 from ingot.home import RECORDS_FILE, home_directory
+from ingot.server_address import device_address
 from ingot.target import chosen_target
 from ingot.tuning import EFFORTS, MOST_SECONDS, TuningResult, tune
 from ingot.tuning_plot import plot_trials
@@ -26,6 +36,12 @@ from shared_ir.storage.faults import require_writable
 _MOST_ROWS = 15
 """Tasks that a screen shows, those that gain time at the moment first."""
 _LABEL = 36
+_MODEL = "home target effort seconds records again no_winograd no_strassen plot shape opt_level"
+_HERE = Way.of("without --device", f"in_process {_MODEL}")
+_ELSEWHERE = Way.of(
+    "beside --device, where the model is read in this process",
+    f"device token ca_certificate client_certificate client_key {_MODEL}",
+)
 
 
 def add_parser(commands: Any) -> None:
@@ -43,10 +59,36 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--no-winograd", action="store_true", help="compute every convolution as a plain sum")
     parser.add_argument("--no-strassen", action="store_true", help="compute every product of matrices as a plain sum")
     parser.add_argument("--plot", type=Path, metavar="FILE.png", help="draw the cost of each task against trials")
+    parser.add_argument(
+        "--device",
+        action="append",
+        type=checked(device_address),
+        metavar="HOST[:PORT]",
+        help="measure on this machine of the target's kind, where `ingot device serve` runs; several share the work",
+    )
+    add_credentials(parser)
     add_in_process(parser)
     add_model_options(parser)
     add_common(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, way=_way)
+
+
+def _way(arguments: argparse.Namespace) -> Way:
+    return _ELSEWHERE if arguments.device else _HERE
+
+
+@contextmanager
+def _measurer(arguments: argparse.Namespace) -> Iterator[Any]:
+    """What runs trials, where it is not this machine."""
+    if not arguments.device:
+        yield None
+        return
+    home = home_directory(arguments.home)
+    found = connect(arguments.device, chosen_target(arguments.target), tuner_key(home), **credentials(arguments))
+    try:
+        yield found
+    finally:
+        found.close()
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -57,7 +99,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     options = model_options(arguments)
     options |= {"winograd": False} if arguments.no_winograd else {}
     options |= {"strassen": False} if arguments.no_strassen else {}
-    with _display(output) as progress:
+    with _measurer(arguments) as measurer, _display(output) as progress:
         result = tune(
             arguments.model,
             arguments.target,
@@ -66,6 +108,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             again=arguments.again,
             progress=progress,
             in_process=arguments.in_process,
+            measurer=measurer,
             **options,
         )
     if arguments.plot:

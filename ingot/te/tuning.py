@@ -26,7 +26,6 @@ from typing import Any
 
 import numpy as np
 
-from compiler_service.compiler.codegen.toolchain.host import machine_name
 from compiler_service.compiler.schedule.language.knobs import NO_VALUES, Knobs, Values
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tune.measuring.contents import drawn
@@ -181,8 +180,8 @@ def tune(
     task = ProgramTask(problem, seed=seed)
     log = _Log(None if records is None else Journal(Path(records)), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
-    remembering = Remembering(str(machine), machine_name(), compiler_version())
     runs = measurer or LocalMeasurer()
+    remembering = Remembering(str(machine), runs.machine, compiler_version())
     try:
         with Trials([problem], machine, runs) as trials:
             Tuner(trials, book, log, remembering, TuningEffort(seconds, again), log.hear).run([task])

@@ -72,10 +72,10 @@ class Trials(AbstractContextManager["Trials"]):
     """Makes and measures candidates of ``problems``."""
 
     def __init__(self, problems: Sequence[SchedulingProblem], target: Target, measurer: Measurer) -> None:
-        self._measurer = measurer
+        self._measurer, self._ahead = measurer, _AHEAD * measurer.size
         self._open = ExitStack()
         self._builders = Builders(problems, target)
-        self._measuring = ThreadPoolExecutor(1, thread_name_prefix="measuring")
+        self._measuring = ThreadPoolExecutor(measurer.size, thread_name_prefix="measuring")
 
     def __enter__(self) -> Self:
         self._open.enter_context(self._builders)
@@ -98,7 +98,7 @@ class Trials(AbstractContextManager["Trials"]):
                 yield problem, error
                 continue
             running.append((problem, self._measuring.submit(self._default, problem, building, seconds)))
-            while len(running) > _AHEAD:
+            while len(running) > self._ahead:
                 yield _ended(*running.popleft())
         while running:
             yield _ended(*running.popleft())
@@ -135,7 +135,7 @@ class Trials(AbstractContextManager["Trials"]):
 
         for point, candidate in points:
             building.append((point, candidate, self._builders.submit(problem, candidate)))
-            yield from advance(_AHEAD)
+            yield from advance(self._ahead)
         yield from advance(0)
         yield from (future.result() for future in running)
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from compiler_service.compiler.codegen.toolchain.host import host_target, machine_name
+from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.program.kernels import TUNED, BuiltKernel, Kernel, ScheduleSource
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
@@ -93,8 +93,8 @@ class TuningRun:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost.
         """
         tasks = tasks_of(kernels, launches, self.target, methods)
-        remembering = Remembering(str(self.target), machine_name(), compiler_version(), tuple(sorted(methods)))
         measurer = self.measurer or LocalMeasurer()
+        remembering = Remembering(str(self.target), measurer.machine, compiler_version(), tuple(sorted(methods)))
         try:
             with Trials([task.problem for task in tasks], self.target, measurer) as trials:
                 Tuner(trials, book, self.log, remembering, self.effort, self.progress).run(tasks)

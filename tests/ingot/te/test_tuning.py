@@ -22,6 +22,9 @@ ENOUGH = 60.0
 class BySize:
     """Runs trials, and says that they took as many seconds as they have bytes of code: what is fastest does not hang on the machine."""
 
+    machine = "of sizes"
+    size = 1
+
     def __init__(self) -> None:
         self._runs = LocalMeasurer()
         self.sizes: list[int] = []

@@ -106,8 +106,12 @@ class DeviceMeasurer:
         self._held: _HeldLease | None = None
 
     @property
-    def name(self) -> str:
+    def machine(self) -> str:
         return self._device.name
+
+    @property
+    def size(self) -> int:
+        return 1
 
     def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         """As :meth:`Measurer.run`; more trials than the device has room for take their turns in several orders, and one alone that it has
@@ -260,6 +264,10 @@ class DevicePool:
         self._retry_seconds = retry_seconds
         self._clock = clock
         self._changed = threading.Condition()
+
+    @property
+    def machine(self) -> str:
+        return ", ".join(place.measurer.machine for place in self._places)
 
     @property
     def size(self) -> int:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import IO, Any, BinaryIO, cast
 
 from compiler_service.compiler.codegen.toolchain.frames import read_frame, write_frame
+from compiler_service.compiler.codegen.toolchain.host import machine_name
 from compiler_service.compiler.tune.measuring.parts import parts
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
 
@@ -36,6 +37,8 @@ class LocalMeasurer:
     def __init__(self, core: int | None = None) -> None:
         self._core = measuring_core() if core is None else core
         self._child: _Child | None = None
+        self.machine = machine_name()
+        self.size = 1
 
     def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         child = self._child or _Child(self._core)

@@ -145,6 +145,14 @@ class Measurer(Protocol):
     """A machine that runs trials, one at a time. Code that has not been tried must not run in the compiler's process: it has one of its
     own, with limits."""
 
+    @property
+    def machine(self) -> str:
+        """What measures, for people."""
+
+    @property
+    def size(self) -> int:
+        """How many calls are measured at once."""
+
     def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         """Each of ``trials`` warmed up and timed in rounds that take turns, so that what disturbs the machine disturbs all of them
         alike, until spreads are small or ``seconds`` are spent. A crash or a time-out is an outcome.

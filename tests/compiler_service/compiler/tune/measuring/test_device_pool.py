@@ -28,6 +28,11 @@ class Board:
     calls: int = 0
     is_closed: bool = False
     busy: threading.Lock = field(default_factory=threading.Lock)
+    size: int = 1
+
+    @property
+    def machine(self) -> str:
+        return self.name
 
     def run(self, trials: Sequence[Trial], seconds: float) -> tuple[Outcome, ...]:
         assert self.busy.acquire(blocking=False), "one call at a time"
