@@ -32,6 +32,8 @@ _WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.012
 its task is left."""
 _PART_TO_LEARN = 0.05
 """Largest part of the time that the cost model learns."""
+_PART_TO_SEARCH = 0.92
+"""Part of the time until what was found is measured once more."""
 _LEAST_SHARE = 0.001
 """Tasks that take a smaller part of the model's time are left as they are."""
 
@@ -84,6 +86,7 @@ class Tuner:
         open_tasks = [t for t in tasks if self.effort.again or not self._is_settled(t)]
         begun = list(self._begin(open_tasks, self._ranking(tasks)))
         total = sum(task.seconds for task in begun)
+        self.log.append(self.remembering.settled(t) for t in begun if t.seconds < _LEAST_SHARE * total)
         begun = sorted((t for t in begun if t.seconds >= _LEAST_SHARE * total), key=lambda t: -t.seconds)
         while not self._is_over() and (task := max(begun, key=lambda t: t.worth, default=None)) and task.worth > 0:
             self._batch(task)
@@ -210,4 +213,4 @@ class Tuner:
         self.progress("tune", int(elapsed), int(self.effort.seconds), str(line))
 
     def _is_over(self) -> bool:
-        return time.monotonic() - self._began > self.effort.seconds
+        return time.monotonic() - self._began > self.effort.seconds * _PART_TO_SEARCH

@@ -123,9 +123,11 @@ def test_the_task_that_gains_most_is_first(tmp_path: Path) -> None:
 
 def test_a_task_that_takes_no_time_is_left_alone(tmp_path: Path) -> None:
     tiny = ToyProblem("tiny", lambda values: bowl(values) / 1e6)
-    trials = ToyTrials()
+    trials, again = ToyTrials(), ToyTrials()
     tuned(tmp_path / "r.jsonl", trials, tiny, ToyProblem())
     assert {label for label, _ in trials.tried_points} == {"toy"}
+    tuned(tmp_path / "r.jsonl", again, tiny, ToyProblem())
+    assert not again.defaults_measured
 
 
 def test_two_tuners_repeat_none_of_each_others_trials(tmp_path: Path) -> None:
