@@ -147,7 +147,7 @@ PROGRAMS: tuple[Callable[[], Generated], ...] = (
     lambda: softmax(8192, 1024),
     lambda: layer_norm(8192, 1024),
     lambda: stencil(2048, 2048),
-    lambda: batched_product(12, 128, 128, 64),
+    lambda: batched_product(8, 256, 256, 128),
     lambda: depthwise(56, 56, 128),
     lambda: product(1024),
 )
