@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.model.tasks import TASKS_PER_CORE
-from compiler_service.compiler.schedule.model.tiles import chunk, lanes, register_tile
+from compiler_service.compiler.schedule.model.tiles import chunk, lanes, register_tiles
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.rewriting import cache_write, rfactor
 from compiler_service.compiler.schedule.staging.stage import Inside, ProgramStage
@@ -137,7 +137,8 @@ def _register_tile(
     rows = next((a for a in others if reused is not None and names[a.name] == reused.name), None)
     height, vectors = 1, _vectors_of_sum(summed)
     if rows is not None:
-        height, vectors = register_tile(rows.extent, last.extent, target, dtype)
+        tiles = register_tiles(rows.extent, last.extent, target, dtype)
+        height, vectors = min(tiles, key=lambda tile: (tile[0] + tile[1]) / (tile[0] * tile[1]))  # loads for a product
     if rows is not None and summed is not None and all(varies(ld, names[last.name]) for ld in distinct_loads(summed)):
         height, vectors = (
             max(1, target.vector_registers // 2 - 2),
