@@ -177,12 +177,7 @@ def tune(
     machine = chosen_target(target)
     if measurer is None:
         require_measurable(machine)
-    make, schedule, rule = _space(what, args, machine)
-    default = schedule(NO_VALUES)
-    given = tuple(a for a in args if isinstance(a, Tensor) and is_placeholder(a))
-    read = _read(default, given)
-    sizes = {name: (symbols or {}).get(name, _EXTENT) for name in sorted(_symbols(default))}
-    problem = ProgramProblem(make, rule, machine, _numbers(read, given, sizes, arrays), sizes)
+    problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
     task = ProgramTask(problem, seed=seed)
     log = _Log(None if records is None else Journal(Path(records)), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
@@ -268,6 +263,23 @@ def _tuned(
         args,
         target,
     )
+
+
+def _problem(
+    what: Template | Tensor | Sequence[Tensor],
+    args: Sequence[Any],
+    target: Target,
+    symbols: Mapping[str, int],
+    arrays: Sequence[np.ndarray] | None,
+) -> tuple[ProgramProblem, Callable[[Values], Schedule], tuple[Tensor, ...]]:
+    """What is tuned, what makes the schedule with given answers, and the placeholders among ``args``."""
+    make, schedule, rule = _space(what, args, target)
+    default = schedule(NO_VALUES)
+    given = tuple(a for a in args if isinstance(a, Tensor) and is_placeholder(a))
+    read = _read(default, given)
+    sizes = {name: symbols.get(name, _EXTENT) for name in sorted(_symbols(default))}
+    numbers = _numbers(read, given, sizes, arrays)
+    return ProgramProblem(make, rule, target, numbers, sizes), schedule, given
 
 
 def _space(
