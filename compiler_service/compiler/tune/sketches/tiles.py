@@ -88,11 +88,13 @@ def in_tiles(program: StagedProgram, group: NestGroup, target: Target, knobs: Kn
         program = _with_copies(program, group, product, names, tile, target, knobs)
         program, chunked = _in_chunks(program, product, names, tile, knobs)
     loops = StageLoops.of(root)
-    parts = _loops_of_root(loops, root, tile, _terms(program, chunked or product), target, knobs)
+    waiting = unknown(root.definition.axes[-1].extent, 1024) if chunked else 0  # accumulators of a row
+    parts = _loops_of_root(loops, root, tile, max(waiting, _terms(program, chunked or product)), target, knobs)
     sequence = (*parts.blocks, *parts.tiles)
     loops.order((*sequence, *parts.inner))
     _mark_tile(loops, parts, tile)
-    program = loops.put_in(program, _tasks(root, parts, knobs))
+    most = len(parts.blocks) if chunked else max(1, len(parts.blocks))  # all chunks of a block are one task's
+    program = loops.put_in(program, _tasks(root, parts, most, knobs))
     if product:
         level = len(parts.blocks) if chunked else len(sequence)
         program = program.with_stage(replace(program.stage(product), place=Inside(root.name, _loop(sequence, level))))
@@ -283,7 +285,7 @@ def _mark_tile(loops: StageLoops, parts: RootLoops, tile: RegisterTile) -> None:
         loops.vectorize(parts.lane.lane)
 
 
-def _tasks(root: ProgramStage, parts: RootLoops, knobs: Knobs) -> tuple[str, ...]:
+def _tasks(root: ProgramStage, parts: RootLoops, most: int, knobs: Knobs) -> tuple[str, ...]:
     """The outermost loops that are tasks: by default all blocks."""
     possible: list[str] = []
     axes: set[str] = set()
@@ -293,5 +295,5 @@ def _tasks(root: ProgramStage, parts: RootLoops, knobs: Knobs) -> tuple[str, ...
             break
         axes.add(axis)
         possible.append(name)
-    most = min(len(possible), max(1, len(parts.blocks)))
+    most = min(len(possible), most)
     return tuple(possible[: knobs.range(f"{root.name} tasks", 0, most, most)])
