@@ -167,6 +167,7 @@ NONSENSE: dict[str, tuple[str, ...]] = {
     "since": ("yesterday", "2026-13-01", "12"),
     "until": ("yesterday", "2026-13-01", "12"),
     "effort": ("", "much"),
+    "device": ("", "board:", "board:87036", "http://board:1"),
     "seconds": ("many", "nan", "0", "-1", "1e9"),
     "interval": ("often", "nan", "0", "-1", "1e9"),
     "sort": ("size", ""),
