@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -124,24 +124,24 @@ class _Run:
             self.records.parent.mkdir(parents=True, exist_ok=True)
             self.records.touch()
             known = self.records.stat().st_size
-        self._measure(CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))}))
-        found = self._read()
+        own = self._measure(CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))}))
         trials = self._trials_since(known)
-        result = TuningResult(_tasks(found), trials, 0.0, self.records)
+        result = TuningResult(_tasks(self._read(own)), trials, 0.0, self.records)
         if self.measurer is None and result.tasks:
-            result = self._compared(result, options)
+            result = self._compared(result, options, own)
         return replace(result, seconds=time.monotonic() - began)
 
-    def _measure(self, options: Any) -> None:
+    def _measure(self, options: Any) -> Collection[str]:
+        """The digests of the workloads of the model: the file has those of others too."""
         source = model_source(self.model, None)
         own = hasattr(self.model, "SerializeToString") or hasattr(self.model, "_compiler_source")
         if has_children() and not self.in_process and not own and self.measurer is None:
             from compiler_service.stages.local import tune_in_child
 
-            tune_in_child(source, self.target, options, self.records, self.progress, again=self.again)
-            return
+            return tune_in_child(source, self.target, options, self.records, self.progress, again=self.again)
         from compiler_service.compiler.pipeline import tune_model
 
+        workloads = list[str]()
         tune_model(
             source,
             self.target,
@@ -151,9 +151,11 @@ class _Run:
             self.records,
             again=self.again,
             measurer=self.measurer,
+            workloads=workloads,
         )
+        return frozenset(workloads)
 
-    def _compared(self, result: TuningResult, options: dict[str, Any]) -> TuningResult:
+    def _compared(self, result: TuningResult, options: dict[str, Any], own: Collection[str]) -> TuningResult:
         """The model as a whole, and without the gains that it has none of.
 
         Gains that were measured kernel by kernel may be lost where kernels share caches: smaller ones first are given up.
@@ -164,21 +166,21 @@ class _Run:
         plain = self._compiled(b"", options)
         dropped = 0
         for least in (0.0, _SMALL_GAIN, 1.0):
-            dropped += self._drop(least)
+            dropped += self._drop(least, own)
             tuned = self._compiled(self.records.read_bytes(), options)
             comparison = compare_artifacts(plain, tuned)
             if comparison is None or comparison.tuned <= comparison.default * (1 + comparison.noise):
-                return replace(result, model=comparison, dropped=dropped, tasks=_tasks(self._read()))
-        return replace(result, dropped=dropped, tasks=_tasks(self._read()))
+                return replace(result, model=comparison, dropped=dropped, tasks=_tasks(self._read(own)))
+        return replace(result, dropped=dropped, tasks=_tasks(self._read(own)))
 
     def _compiled(self, records: bytes, options: dict[str, Any]) -> Any:
         return compile_here(self.model, self.target, records=records, in_process=self.in_process, **options)
 
-    def _drop(self, least: float) -> int:
-        """Give up the gains of tasks that are smaller than ``least``; how many there were."""
+    def _drop(self, least: float, own: Collection[str]) -> int:
+        """Give up the gains of tasks of the model that are smaller than ``least``; how many there were."""
         from compiler_service.compiler.tune.records.journal import Journal
 
-        found = [r for r in self._read() if r.confirmed and 1 - r.share < least]
+        found = [r for r in self._read(own) if r.confirmed and 1 - r.share < least]
         Journal(self.records).append([replace(r, confirmed=False, settled=True, time=time.time()) for r in found])
         return len(found)
 
@@ -190,12 +192,13 @@ class _Run:
             file.seek(size)
             return sum(not r.confirmed and not r.settled for r in read_lines(file.read())[0])
 
-    def _read(self) -> Sequence[TrialRecord]:
-        """The last settled record of each task of the target, as this version of the compiler makes it."""
+    def _read(self, own: Collection[str]) -> Sequence[TrialRecord]:
+        """The last settled record of each task of the model, for the target, as this version of the compiler makes it."""
         from compiler_service.compiler.tune.records.book import RecordBook
         from compiler_service.compiler.tune.records.lines import read_lines
 
-        return RecordBook(read_lines(self.records.read_bytes())[0], self.target).settled()
+        settled = RecordBook(read_lines(self.records.read_bytes())[0], self.target).settled()
+        return [record for record in settled if record.workload in own]
 
 
 def _seconds(asked: float | str) -> float:

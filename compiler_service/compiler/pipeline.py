@@ -280,6 +280,7 @@ def tune_model(
     *,
     again: bool = False,
     measurer: Measurer | None = None,
+    workloads: list[str] | None = None,
 ) -> bytes:
     """Measure schedules of a model's kernels, for as long as ``options`` say; the records, those in ``records`` included.
 
@@ -289,10 +290,10 @@ def tune_model(
         passes: what graphs go through in place of the pipeline of the level.
         again: also take up tasks that an earlier run has settled.
         measurer: the machine that trials run on; None: this one.
+        workloads: gets the digests of what the model computes (:class:`~compiler_service.compiler.tune.records.record.Workload`).
 
     Raises:
-        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model; of the journal; DEVICE_TIMEOUT, ``measurer`` is
-            lost.
+        IngotError: INVALID_ARGUMENT, ``target`` is not this machine; of the model; of the journal; DEVICE_TIMEOUT, ``measurer`` is lost.
     """
     if not options.tune:
         return records
@@ -310,8 +311,10 @@ def tune_model(
         log_of_trials = Journal(journal)
         known = (*read_lines(records)[0], *log_of_trials.read_new())
         run = TuningRun(target, TuningEffort(options.tune, again), log_of_trials, progress, measurer)
-        definitions = [d for v in variants for d in v.definitions]
-        run.tune(kernels, definitions, RecordBook(known, target), allowed_methods(options, backend_of(target)))
+        launches, methods = [d for v in variants for d in v.definitions], allowed_methods(options, backend_of(target))
+        (workloads if workloads is not None else []).extend(
+            run.tune(kernels, launches, RecordBook(known, target), methods)
+        )
         return write_lines((*known, *log_of_trials.read_new()))
 
 

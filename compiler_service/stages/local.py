@@ -99,9 +99,10 @@ def tune_in_child(
     progress: Progress = silent,
     *,
     again: bool = False,
-) -> None:
+) -> frozenset[str]:
     """What :func:`compiler_service.compiler.pipeline.tune_model` finds out of a model of someone else's, written to ``journal``, which
-    exists: the one file besides its own that the process may write, and lock, since several may be at work on it.
+    exists: the one file besides its own that the process may write, and lock, since several may be at work on it. The digests of the
+    workloads of the model.
 
     Raises:
         IngotError: as it does; UNAVAILABLE when a part of the boundary is missing that ``INGOT_SANDBOX`` requires.
@@ -110,7 +111,8 @@ def tune_in_child(
     path = journal.absolute()
     order = {"stage": "tune", "target": target_to_dict(target), "journal": str(path), "again": again}
     with _work() as work:
-        _run(work, order, source, options, progress, ((str(path), "write"),))
+        answer = _run(work, order, source, options, progress, ((str(path), "write"),))
+    return frozenset(map(str, answer.get("workloads", ())))
 
 
 def check_in_child(source: ModelSource, options: CompileOptions) -> Mapping[str, Any]:

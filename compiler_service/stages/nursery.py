@@ -128,9 +128,9 @@ def _act(request: Mapping[str, Any], work: Path, progress: Progress) -> Mapping[
         return {"text": graph_text(source)}
     target = target_from_dict(request["target"])
     if request["stage"] == "tune":
-        journal = Path(request["journal"])
-        tune_model(source, target, options, progress, journal=journal, again=request["again"])
-        return {}
+        journal, workloads = Path(request["journal"]), list[str]()
+        tune_model(source, target, options, progress, journal=journal, again=request["again"], workloads=workloads)
+        return {"workloads": workloads}
     records = (work / RECORDS).read_bytes()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

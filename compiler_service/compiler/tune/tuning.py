@@ -82,8 +82,8 @@ class TuningRun:
         launches: Sequence[KernelDefinition],
         book: RecordBook,
         methods: Collection[str],
-    ) -> None:
-        """Measure schedules of ``kernels``, which ``launches`` run.
+    ) -> tuple[str, ...]:
+        """Measure schedules of ``kernels``, which ``launches`` run; the digests of their workloads.
 
         Args:
             book: what is known already.
@@ -101,3 +101,4 @@ class TuningRun:
         finally:
             if self.measurer is None:
                 measurer.close()
+        return tuple(task.workload.digest for task in tasks)

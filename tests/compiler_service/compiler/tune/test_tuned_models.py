@@ -19,9 +19,11 @@ import ingot
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.program.kernels import TuningRecordWarning
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
+from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.lines import read_lines
 from compiler_service.compiler.tune.records.record import TrialRecord
+from ingot.pairs import Comparison
 from ingot.tuning import TuningResult
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -87,6 +89,22 @@ def test_a_second_run_measures_nothing(model: Path, tuned: tuple[Path, TuningRes
     assert again.trials == 0
     assert path.read_bytes() == before
     assert again.tasks == first.tasks
+
+
+def test_what_other_models_gained_is_neither_told_nor_given_up(
+    model: Path, tuned: tuple[Path, TuningResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One file has the records of all models; this one is slower as a whole, whatever is dropped."""
+    path, first = tuned
+    own = next(r for r in on_record(path) if r.settled)
+    foreign = replace(own, workload="f" * 64, label="foreign", confirmed=True, seconds=1e-3, default_seconds=2e-3)
+    shared = tmp_path / "shared.jsonl"
+    Journal(shared).append([*on_record(path), foreign])
+    monkeypatch.setattr("ingot.tuning.compare_artifacts", lambda *_: Comparison(1.0, 2.0, 0.0))
+    result = ingot.tune(model, seconds=8, records=shared)
+    assert {t.label for t in result.tasks} == {t.label for t in first.tasks}
+    assert all(t.seconds == t.default_seconds for t in result.tasks), "all gains of the model were given up"
+    assert RecordBook(on_record(shared), host_target()).best(foreign.workload, foreign.methods) == foreign
 
 
 def test_tuned_code_computes_the_same(model: Path, tuned: tuple[Path, TuningResult]) -> None:
