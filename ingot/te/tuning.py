@@ -18,11 +18,12 @@
 from __future__ import annotations
 
 import functools
+import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -169,11 +170,12 @@ def tune(
         progress: is called now and then, with the number of trials and the least seconds so far.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, ``args`` lack a placeholder that is read, ``arrays`` do not fit, the default schedule does
-            not, or this machine cannot run the target; COMPILER_FAULT, the default schedule cannot be run; INVALID_TARGET;
-            DEVICE_TIMEOUT, the measurer is lost.
+        IngotError: INVALID_ARGUMENT, ``what`` is neither, ``seconds`` are no time, ``args`` lack a placeholder that is read, ``arrays``
+            do not fit, the default schedule does not, or this machine cannot run the target; COMPILER_FAULT, the default schedule cannot
+            be run; INVALID_TARGET; DEVICE_TIMEOUT, the measurer is lost.
     """
     machine = chosen_target(target)
+    _require_meant(what, seconds)
     if measurer is None:
         require_measurable(machine)
     problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
@@ -182,17 +184,39 @@ def tune(
     book = RecordBook(log.known(), machine)
     runs = measurer or LocalMeasurer()
     remembering = Remembering(str(machine), runs.machine, compiler_version())
+    effort = TuningEffort(seconds, again or not _is_known(task, book))
     try:
         with Trials([problem], machine, runs) as trials:
-            Tuner(trials, book, log, remembering, TuningEffort(seconds, again), log.hear).run([task])
-            if task.default is None and not book.is_settled(
-                task.workload.digest, ()
-            ):  # no time, or it could not be run
+            Tuner(trials, book, log, remembering, effort, log.hear).run([task])
+            if task.default is None and effort.again:  # no time, or it could not be run
                 task.begin(trials.default(problem, seconds), ())
     finally:
         if measurer is None:
             runs.close()
     return _tuned(_end(task, book, log, remembering), log, schedule, given, machine)
+
+
+def _require_meant(what: object, seconds: object) -> None:
+    parts = [what] if isinstance(what, Tensor | Template) else what
+    if not isinstance(what, Template) and not (
+        isinstance(parts, list | tuple) and all(isinstance(p, Tensor) for p in parts)
+    ):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "that is nothing to tune",
+            field="what",
+            expected="a template (@te.template), or the tensors to compute",
+            received=repr(what)[:80],
+        )
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not is_number or not 0 <= cast(float, seconds) < math.inf:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "that is no time to tune for",
+            field="seconds",
+            expected="a number of seconds",
+            received=repr(seconds)[:80],
+        )
 
 
 @dataclass
@@ -236,10 +260,25 @@ def _end(task: ProgramTask, book: RecordBook, log: _Log, remembering: Rememberin
     settled = [r for r in log.made if r.settled]
     if settled:
         return settled[-1]
-    if task.default is not None:
-        return remembering.settled(task)
-    known = book.best(task.workload.digest, ())
-    return known or next(r for r in reversed(book.of(task.workload.digest)) if r.settled)
+    known = _answer(task, book)
+    return remembering.settled(task) if task.default is not None or known is None else known
+
+
+def _answer(task: ProgramTask, book: RecordBook) -> TrialRecord | None:
+    """What the task was left with; None where it was not."""
+    own = (r for r in book.settled() if r.workload == task.workload.digest and not r.methods)
+    return book.best(task.workload.digest, ()) or next(own, None)
+
+
+def _is_known(task: ProgramTask, book: RecordBook) -> bool:
+    """Whether the task was left with a schedule that its answers still make: a template may have been changed since."""
+    known = _answer(task, book)
+    if known is None or not book.is_settled(task.workload.digest, ()):
+        return False
+    try:
+        return task.candidate(Knobs(known.values)).digest == known.candidate
+    except Exception:  # whatever the template met
+        return False
 
 
 def _tuned(

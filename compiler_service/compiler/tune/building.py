@@ -6,11 +6,14 @@ Such a process is a copy of this one: it knows the problems, templates of a user
 from __future__ import annotations
 
 import contextlib
+import ctypes
+import math
 import os
 import pickle
 import queue
 import select
 import signal
+import threading
 import time
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,6 +31,7 @@ _LIMIT_SECONDS = 60.0
 """Of one candidate: one whose code takes longer to make is none."""
 _LENGTH_BYTES = 8
 _LOWEST_PRIORITY = 19
+_PR_SET_PDEATHSIG = 1
 
 
 class Builders(AbstractContextManager["Builders"]):
@@ -37,20 +41,29 @@ class Builders(AbstractContextManager["Builders"]):
         self._problems, self._target = tuple(problems), target
         self._numbers = {id(problem): number for number, problem in enumerate(self._problems)}
         self._idle: queue.SimpleQueue[_BuildingProcess] = queue.SimpleQueue()
+        self._living: list[_BuildingProcess] = []
+        self._replacing, self._is_over = threading.Lock(), False
         self._threads: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
         count = usable_cores()
         for _ in range(count):  # before there are threads
-            self._idle.put(_BuildingProcess(self._problems, self._target))
+            self._living.append(_BuildingProcess(self._problems, self._target))
+            self._idle.put(self._living[-1])
         self._threads = ThreadPoolExecutor(count, thread_name_prefix="building")
         return self
 
     def __exit__(self, *_: object) -> None:
+        """At once: what is being made nobody waits for any more."""
         assert self._threads is not None
-        self._threads.shutdown(wait=True, cancel_futures=True)
-        while not self._idle.empty():
-            self._idle.get().close()
+        self._threads.shutdown(wait=False, cancel_futures=True)
+        with self._replacing:
+            self._is_over = True
+            for process in self._living:
+                process.kill()
+        self._threads.shutdown(wait=True)
+        for process in self._living:
+            process.close()
 
     def submit(self, problem: SchedulingProblem, candidate: Candidate) -> Future[BuiltCandidate]:
         """The candidate as code, to come. The future raises IngotError: a step does not fit; COMPILER_FAULT, the process that made it died
@@ -63,11 +76,17 @@ class Builders(AbstractContextManager["Builders"]):
         try:
             layouts, code = process.built(number, dict(candidate.values))
         finally:
-            if not process.lives:
-                process.close()
-                process = _BuildingProcess(self._problems, self._target)
-            self._idle.put(process)
+            self._idle.put(process if process.lives else self._instead_of(process))
         return BuiltCandidate(candidate, layouts, code)
+
+    def _instead_of(self, process: _BuildingProcess) -> _BuildingProcess:
+        with self._replacing:
+            if self._is_over:
+                return process
+            self._living.remove(process)
+            process.close()
+            self._living.append(_BuildingProcess(self._problems, self._target))
+            return self._living[-1]
 
 
 class _BuildingProcess:
@@ -75,10 +94,9 @@ class _BuildingProcess:
         orders, self._orders = os.pipe()
         self._answers, answers = os.pipe()
         self.lives = True
-        self._pid = os.fork()
+        parent, self._pid = os.getpid(), os.fork()
         if self._pid == 0:
-            os.close(self._orders)
-            os.close(self._answers)
+            _stand_alone(parent, orders, answers)
             _serve(problems, target, orders, answers)
         os.close(orders)
         os.close(answers)
@@ -103,12 +121,33 @@ class _BuildingProcess:
             raise IngotError.from_dict(fault)
         return layouts, code
 
-    def close(self) -> None:
+    def kill(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._pid, signal.SIGKILL)
-        os.waitpid(self._pid, 0)
+
+    def close(self) -> None:
+        self.kill()
+        with contextlib.suppress(ChildProcessError):  # a program that ignores SIGCHLD
+            os.waitpid(self._pid, 0)
         os.close(self._orders)
         os.close(self._answers)
+
+
+def _stand_alone(parent: int, *needed: int) -> None:
+    """The process has no file of its parent's open, since a lock on one of them would be held as long as it lives, and dies with it, also
+    in the midst of a candidate."""
+    try:
+        low = 3
+        for descriptor in sorted(needed):
+            os.closerange(low, descriptor)
+            low = descriptor + 1
+        os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+        with contextlib.suppress(OSError, AttributeError):  # no Linux
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        if os.getppid() != parent:  # it had died before
+            os._exit(0)
+    except BaseException:
+        os._exit(1)
 
 
 def _serve(problems: Sequence[SchedulingProblem], target: Target, orders: int, answers: int) -> NoReturn:
@@ -157,7 +196,7 @@ def _read(descriptor: int, count: int, deadline: float | None) -> bytes | None:
     parts: list[bytes] = []
     while count:
         wait = None if deadline is None else max(0.0, deadline - time.monotonic())
-        if not select.select([descriptor], [], [], wait)[0]:
+        if not _is_readable(descriptor, wait):
             return None
         part = os.read(descriptor, min(count, 1 << 20))
         if not part:
@@ -165,3 +204,10 @@ def _read(descriptor: int, count: int, deadline: float | None) -> bytes | None:
         parts.append(part)
         count -= len(part)
     return b"".join(parts)
+
+
+def _is_readable(descriptor: int, seconds: float | None) -> bool:
+    """NOTE: ``select`` takes no descriptors above 1023, and a program may have as many files open."""
+    waiting = select.poll()
+    waiting.register(descriptor, select.POLLIN)
+    return bool(waiting.poll(None if seconds is None else math.ceil(seconds * 1000)))

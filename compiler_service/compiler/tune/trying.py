@@ -78,9 +78,9 @@ class Trials(AbstractContextManager["Trials"]):
         self._measuring = ThreadPoolExecutor(measurer.size, thread_name_prefix="measuring")
 
     def __enter__(self) -> Self:
-        self._open.enter_context(self._builders)
-        self._open.enter_context(beside(measuring_core()))
         self._open.callback(self._measuring.shutdown, wait=True, cancel_futures=True)
+        self._open.enter_context(self._builders)  # ends first: what measures may wait for what it makes
+        self._open.enter_context(beside(measuring_core()))
         return self
 
     def __exit__(self, *_: object) -> None:

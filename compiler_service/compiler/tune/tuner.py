@@ -144,6 +144,8 @@ class Tuner:
             except Exception:  # it was refused then too
                 task.learn(point, None, None)
                 continue
+            if candidate.digest != record.candidate:  # it is of a template that was changed since, or of somebody else
+                continue
             share = record.share if record.outcome is OutcomeKind.MEASURED else None
             task.learn(point, candidate, share)
             task.trials += 1

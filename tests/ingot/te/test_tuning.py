@@ -193,3 +193,53 @@ def test_it_goes_on_where_it_is_asked_to(measurer: BySize, tmp_path: Path) -> No
     again = te.tune(tiled, [A, W], seconds=ENOUGH, measurer=measurer, records=records, again=True)
     assert again.trials > 0
     assert again.seconds < first.seconds
+
+
+@te.template
+def awkward(cfg: te.Config, a: te.Tensor) -> te.Schedule:
+    """Raises what is no IngotError where its answers do not fit."""
+    found = te.compute((24, 40), lambda i, j: a[i, j] * 2.0, name="C")
+    s = te.schedule(found)
+    size = cfg.choice("size", (0, 3, 4, 8), default=8)
+    s[found].split("j", 40 // size)
+    return s
+
+
+def test_a_point_at_which_a_template_raises_is_passed_over(measurer: BySize) -> None:
+    tuned = te.tune(awkward, [A], seconds=ENOUGH, measurer=measurer)
+    assert tuned.trials >= 2
+    assert tuned.values.get("size") != 0
+
+
+def test_what_a_template_was_before_it_was_changed_is_no_answer(measurer: BySize, tmp_path: Path) -> None:
+    def version(widths: tuple[int, ...]) -> te.Template:
+        @te.template
+        def scaled(cfg: te.Config, a: te.Tensor) -> te.Schedule:
+            found = te.compute((24, 48), lambda i, j: te.exp(a[i % 24, j % 40]) * 2.0, name="C")
+            s = te.schedule(found)
+            inner = s[found].split("j", cfg.choice("width", widths, default=4))[1]
+            s[found].vectorize(inner)
+            return s
+
+        return scaled
+
+    path = tmp_path / "trials.jsonl"
+    first = te.tune(version((4, 16)), [A], seconds=ENOUGH, measurer=measurer, records=path)
+    again = te.tune(version((2, 4)), [A], seconds=ENOUGH, measurer=measurer, records=path)
+    if first.values:
+        assert again.trials, "what was best is no longer there"
+    assert again.values.get("width", 4) in (2, 4)
+
+
+@pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), True, "quick"])
+def test_seconds_that_are_none_are_refused(seconds: float) -> None:
+    with pytest.raises(IngotError) as caught:
+        te.tune(plain(), [A, W], seconds=seconds)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "seconds")
+
+
+@pytest.mark.parametrize("what", [None, lambda cfg, a: None, [1]])
+def test_what_is_nothing_to_tune_is_refused(what: te.Tensor) -> None:
+    with pytest.raises(IngotError) as caught:
+        te.tune(what, [A, W])
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "what")

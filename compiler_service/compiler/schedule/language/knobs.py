@@ -100,9 +100,11 @@ class Knobs:
         other, nothing is asked.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, a knob of this name was asked for before with other options.
+            IngotError: INVALID_ARGUMENT, a knob of this name was asked for before with other options, or an option is no :data:`Value`.
         """
         name = f"{self._prefix}{name}"
+        options = tuple(options)
+        _require_answers(name, (default, *options))
         listed = tuple(dict.fromkeys(options))
         listed = listed if default in listed else (default, *listed)
         known = self.asked.get(name)
@@ -162,6 +164,20 @@ def _cost(entry: tuple[float, object]) -> float:
 def _is_same(given: object, option: Value) -> bool:
     """Whether they are equal, and of one type: JSON tells true from 1."""
     return given == option and isinstance(given, bool) == isinstance(option, bool)
+
+
+def _require_answers(name: str, options: Iterable[object]) -> None:
+    for option in options:
+        if isinstance(option, tuple):
+            _require_answers(name, option)
+        elif not isinstance(option, bool | int | str):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"an option of the knob {name!r} cannot be put on record",
+                field=name,
+                expected="whole numbers, texts, true or false, or tuples of such",
+                received=repr(option)[:80],
+            )
 
 
 def _factors(number: int) -> Sequence[int]:

@@ -9,10 +9,9 @@ from typing import Any, Self, TypeAlias
 
 from compiler_service.compiler.schedule.language.knobs import Answer, Knob, Knobs, Value, Values, as_the_model
 from shared_ir.digest import canonical_json, sha256_hex
-from shared_ir.errors import IngotError
 
 Make: TypeAlias = Callable[[Knobs], object]
-"""A template: asks for what it leaves open, and raises IngotError where the answers fit together in no schedule."""
+"""A template: asks for what it leaves open, and raises where the answers fit together in no schedule."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +55,7 @@ def asked_at(make: Make, values: Values, otherwise: Answer = as_the_model) -> As
     knobs = Knobs(values, otherwise)
     try:
         make(knobs)
-    except IngotError:
+    except Exception:  # a template of a user may raise what it likes
         return None
     return AskedPoint(Point.of(knobs.values), MappingProxyType(dict(knobs.asked)))
 
