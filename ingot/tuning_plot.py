@@ -35,6 +35,16 @@ def curves(records: Sequence[TrialRecord]) -> Mapping[str, Sequence[float]]:
     return drawn
 
 
+def require_plots() -> None:
+    """Raises IngotError UNAVAILABLE: matplotlib, which draws, is not installed."""
+    try:
+        import matplotlib  # noqa: F401
+    except ImportError as error:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE, "nothing can be drawn without matplotlib", remedy="pip install matplotlib"
+        ) from error
+
+
 def plot_trials(records: Path, target: Target, file: Path) -> None:
     """Write a PNG of what the records of ``target`` say.
 
@@ -43,12 +53,9 @@ def plot_trials(records: Path, target: Target, file: Path) -> None:
     """
     from compiler_service.compiler.tune.records.lines import read_lines
 
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise IngotError(
-            ErrorCode.UNAVAILABLE, "nothing can be drawn without matplotlib", remedy="pip install matplotlib"
-        ) from error
+    require_plots()
+    from matplotlib.figure import Figure
+
     own = [r for r in read_lines(records.read_bytes())[0] if r.target == str(target)]
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes = figure.add_subplot(xlabel="trials", ylabel="best time, as a part of the default schedule's")
@@ -58,4 +65,5 @@ def plot_trials(records: Path, target: Target, file: Path) -> None:
     if own:
         axes.legend(fontsize="small")
     with told("the plot cannot be written", file):
+        file.absolute().parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(file, format="png", dpi=120)

@@ -24,6 +24,7 @@ from compiler_service.compiler.codegen.toolchain.zig import cache_directory, zig
 from compiler_service.compiler.fallback import OptimisationFaultWarning
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.program.kernels import TuningRecordWarning
 from compiler_service.compiler.progress import Progress, silent
 from compiler_service.stages.attend import attend
 from compiler_service.stages.checked import read_check
@@ -247,7 +248,7 @@ def _pass_on(message: Mapping[str, Any], progress: Progress, debug: bool) -> Non
 
 
 def _warn(said: Any) -> None:
-    kinds = {OptimisationFaultWarning.__name__: OptimisationFaultWarning}
+    kinds = {kind.__name__: kind for kind in (OptimisationFaultWarning, TuningRecordWarning)}
     for pair in said[:MOST_LINES] if isinstance(said, list) else ():
         match pair:
             case [str(kind), str(text)]:

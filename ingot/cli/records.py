@@ -218,7 +218,7 @@ def _some(output: Output, columns: Sequence[str], rows: Sequence[Sequence[Any]])
     if rows:
         output.some(columns, rows)
     else:
-        output.say("No records: `ingot compile --local --tune SECONDS` measures some.")
+        output.say("No records: `ingot tune MODEL` measures some.")
 
 
 def _cpu(record: TrialRecord) -> str:

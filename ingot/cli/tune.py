@@ -29,7 +29,7 @@ from ingot.home import RECORDS_FILE, home_directory
 from ingot.server_address import device_address
 from ingot.target import chosen_target
 from ingot.tuning import EFFORTS, MOST_SECONDS, TuningResult, tune
-from ingot.tuning_plot import plot_trials
+from ingot.tuning_plot import plot_trials, require_plots
 from ingot.upload import model_upload
 from shared_ir.storage.faults import require_writable
 
@@ -94,6 +94,7 @@ def _measurer(arguments: argparse.Namespace) -> Iterator[Any]:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     model_upload(arguments.model)  # raises: before anything else is done
     if arguments.plot:
+        require_plots()  # before anything is measured
         require_writable(arguments.plot.absolute().parent, "the plot")
     records = arguments.records or home_directory(arguments.home) / RECORDS_FILE
     options = model_options(arguments)

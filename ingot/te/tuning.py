@@ -184,11 +184,11 @@ def tune(
     book = RecordBook(log.known(), machine)
     runs = measurer or LocalMeasurer()
     remembering = Remembering(str(machine), runs.machine, compiler_version())
-    effort = TuningEffort(seconds, again or not _is_known(task, book))
     try:
         with Trials([problem], machine, runs) as trials:
-            Tuner(trials, book, log, remembering, effort, log.hear).run([task])
-            if task.default is None and effort.again:  # no time, or it could not be run
+            tuner = Tuner(trials, book, log, remembering, TuningEffort(seconds, again), log.hear)
+            tuner.run([task])
+            if task.default is None and (again or not tuner.is_settled(task)):  # no time, or it could not be run
                 task.begin(trials.default(problem, seconds), ())
     finally:
         if measurer is None:
@@ -268,17 +268,6 @@ def _answer(task: ProgramTask, book: RecordBook) -> TrialRecord | None:
     """What the task was left with; None where it was not."""
     own = (r for r in book.settled() if r.workload == task.workload.digest and not r.methods)
     return book.best(task.workload.digest, ()) or next(own, None)
-
-
-def _is_known(task: ProgramTask, book: RecordBook) -> bool:
-    """Whether the task was left with a schedule that its answers still make: a template may have been changed since."""
-    known = _answer(task, book)
-    if known is None or not book.is_settled(task.workload.digest, ()):
-        return False
-    try:
-        return task.candidate(Knobs(known.values)).digest == known.candidate
-    except Exception:  # whatever the template met
-        return False
 
 
 def _tuned(

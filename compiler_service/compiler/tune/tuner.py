@@ -83,7 +83,7 @@ class Tuner:
         Raises:
             IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log.
         """
-        open_tasks = [t for t in tasks if self.effort.again or not self._is_settled(t)]
+        open_tasks = [t for t in tasks if self.effort.again or not self.is_settled(t)]
         begun = list(self._begin(open_tasks, self._ranking(tasks)))
         total = sum(task.seconds for task in begun)
         self.log.append(self.remembering.settled(t) for t in begun if t.seconds < _LEAST_SHARE * total)
@@ -120,8 +120,15 @@ class Tuner:
     def _in_time(self, tasks: Sequence[TuningTask]) -> Iterator[SchedulingProblem]:
         yield from (task.problem for task in tasks if not self._is_over())
 
-    def _is_settled(self, task: TuningTask) -> bool:
-        return self.book.is_settled(task.workload.digest, self.remembering.methods)
+    def is_settled(self, task: TuningTask) -> bool:
+        """Whether an earlier run has left the task, with what its answers still make: a template may have been changed since, and a record
+        may be of somebody else."""
+        about, methods = task.workload.digest, self.remembering.methods
+        if not self.book.is_settled(about, methods):
+            return False
+        settled = [r for r in self.book.of(about) if r.settled and r.compiler == self.remembering.compiler]
+        answers = (self.book.best(about, methods), max(settled, key=lambda r: r.time))
+        return all(_makes(task, record) for record in answers if record is not None)
 
     def _seeds(self, task: TuningTask) -> Iterator[Point]:
         """Points to begin with: what is best for the nearest sizes, and what each other rule makes of the task."""
@@ -216,3 +223,10 @@ class Tuner:
 
     def _is_over(self) -> bool:
         return time.monotonic() - self._began > self.effort.seconds * _PART_TO_SEARCH
+
+
+def _makes(task: TuningTask, record: TrialRecord) -> bool:
+    try:
+        return task.of_point(Point.of(record.values)).digest == record.candidate
+    except Exception:  # whatever a rule or a template met
+        return False

@@ -119,8 +119,9 @@ def test_tuned_code_computes_the_same(model: Path, tuned: tuple[Path, TuningResu
     assert (plain.manifest.key == fast.manifest.key) == (not gained)
 
 
+@pytest.mark.parametrize("in_process", [True, False])
 def test_a_record_that_fits_nothing_is_passed_over(
-    model: Path, tuned: tuple[Path, TuningResult], tmp_path: Path
+    model: Path, tuned: tuple[Path, TuningResult], tmp_path: Path, in_process: bool
 ) -> None:
     """Somebody else wrote it, with the right checksum."""
     path, _ = tuned
@@ -134,7 +135,7 @@ def test_a_record_that_fits_nothing_is_passed_over(
     edited.write_bytes(edited.read_bytes() + b'{"version": 2, "torn')
     x = np.zeros((1, 16, 28, 28), np.float32)
     with pytest.warns(TuningRecordWarning):
-        odd = ingot.compile(model, records=edited, in_process=True)
+        odd = ingot.compile(model, records=edited, in_process=in_process)
     expected, found = (ingot.load(a).run({"x": x})["y"] for a in (ingot.compile(model), odd))
     np.testing.assert_allclose(expected, found, rtol=1e-4, atol=1e-6)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.progress import silent
+from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
@@ -64,6 +66,17 @@ def test_nothing_is_done_for_tasks_that_are_settled(tmp_path: Path) -> None:
     assert tuned(path, trials, problem) == first
     assert not trials.tried_points
     assert not trials.defaults_measured
+
+
+def test_what_was_left_with_a_schedule_that_nothing_makes_is_taken_up_again(tmp_path: Path) -> None:
+    """A template was changed since, or somebody else wrote the record."""
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    left = next(r for r in tuned(tmp_path / "first.jsonl", ToyTrials(), problem) if r.settled)
+    foreign = replace(left, values={"rows": 99}, schedules=((Split("y", "m", 8),),), seconds=1e-9)
+    Journal(path).append([foreign])
+    records = tuned(path, trials := ToyTrials(), problem)
+    assert trials.tried_points
+    assert any(r.confirmed and dict(r.values) == {"rows": 8, "columns": 2} for r in records)
 
 
 def test_what_was_tried_is_not_tried_again(tmp_path: Path) -> None:
