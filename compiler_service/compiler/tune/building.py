@@ -13,9 +13,10 @@ import pickle
 import queue
 import select
 import signal
+import stat
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from typing import Any, NoReturn, Self
@@ -32,6 +33,7 @@ _LIMIT_SECONDS = 60.0
 _LENGTH_BYTES = 8
 _LOWEST_PRIORITY = 19
 _PR_SET_PDEATHSIG = 1
+_MOST_DESCRIPTORS = 1 << 16
 
 
 class Builders(AbstractContextManager["Builders"]):
@@ -96,7 +98,9 @@ class _BuildingProcess:
         self.lives = True
         parent, self._pid = os.getpid(), os.fork()
         if self._pid == 0:
-            _stand_alone(parent, orders, answers)
+            os.close(self._orders)
+            os.close(self._answers)
+            _stand_alone(parent)
             _serve(problems, target, orders, answers)
         os.close(orders)
         os.close(answers)
@@ -133,21 +137,27 @@ class _BuildingProcess:
         os.close(self._answers)
 
 
-def _stand_alone(parent: int, *needed: int) -> None:
-    """The process has no file of its parent's open, since a lock on one of them would be held as long as it lives, and dies with it, also
-    in the midst of a candidate."""
+def _stand_alone(parent: int) -> None:
+    """The process has no regular file of its parent's open, since a lock on one of them would be held as long as it lives, and dies with
+    it, also in the midst of a candidate. Other descriptors stay: threads of libraries that begin anew after a fork poll theirs."""
     try:
-        low = 3
-        for descriptor in sorted(needed):
-            os.closerange(low, descriptor)
-            low = descriptor + 1
-        os.closerange(low, os.sysconf("SC_OPEN_MAX"))
+        for descriptor in _descriptors():
+            with contextlib.suppress(OSError):
+                if descriptor > 2 and stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    os.close(descriptor)
         with contextlib.suppress(OSError, AttributeError):  # no Linux
             ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != parent:  # it had died before
             os._exit(0)
     except BaseException:
         os._exit(1)
+
+
+def _descriptors() -> Iterable[int]:
+    try:
+        return [int(name) for name in os.listdir("/proc/self/fd")]
+    except OSError:  # no such place, or none that may be looked at
+        return range(min(os.sysconf("SC_OPEN_MAX"), _MOST_DESCRIPTORS))
 
 
 def _serve(problems: Sequence[SchedulingProblem], target: Target, orders: int, answers: int) -> NoReturn:

@@ -73,7 +73,7 @@ def test_what_is_wrong_with_a_candidate_is_told_and_the_next_is_made(monkeypatch
 def test_they_end_when_nobody_orders_any_more() -> None:
     """As when the tuner is killed: the kernel closes its ends of the pipes."""
     with Builders([OddProblem()], host_target()) as builders:
-        for process in builders._living:
+        for process in reversed(builders._living):  # a later one holds the pipes of those before it
             os.close(process._orders)
             assert os.waitpid(process._pid, 0) == (process._pid, 0)
             process._orders = os.open(os.devnull, os.O_RDONLY)
