@@ -308,14 +308,12 @@ def tune_model(
         with log.stage("passes"):
             variants = tuple(define_kernels(optimize(v, target, options, log, passes)) for v in variants)
         kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
-        log_of_trials = Journal(journal)
-        known = (*read_lines(records)[0], *log_of_trials.read_new())
-        run = TuningRun(target, TuningEffort(options.tune, again), log_of_trials, progress, measurer)
-        launches, methods = [d for v in variants for d in v.definitions], allowed_methods(options, backend_of(target))
-        (workloads if workloads is not None else []).extend(
-            run.tune(kernels, launches, RecordBook(known, target), methods)
-        )
-        return write_lines((*known, *log_of_trials.read_new()))
+        trials = Journal(journal)
+        book = RecordBook(known := (*read_lines(records)[0], *trials.read_new()), target)
+        run = TuningRun(target, TuningEffort(options.tune, again), trials, progress, measurer)
+        methods, launches = allowed_methods(options, backend_of(target)), [d for v in variants for d in v.definitions]
+        (workloads if workloads is not None else []).extend(run.tune(kernels, launches, book, methods))
+        return write_lines((*known, *trials.read_new()))
 
 
 def verify_artifact(

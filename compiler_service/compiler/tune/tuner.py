@@ -22,6 +22,7 @@ from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
 from compiler_service.compiler.tune.trying import Default, Trials, Tried, refused
+from shared_ir.errors import IngotError
 
 _BATCH = 8
 """Points that a search is asked for at a time."""
@@ -110,7 +111,8 @@ class Tuner:
         """Those whose default schedule could be measured; others stay as they are."""
         by_problem = {id(task.problem): task for task in tasks}
         for number, (problem, default) in enumerate(self.trials.defaults(self._in_time(tasks), _SECONDS_OF_DEFAULT)):
-            self.progress("tune", number, len(tasks), f"measured {problem.label}")
+            said = default.message if isinstance(default, IngotError) else f"measured {problem.label}"
+            self.progress("tune", number, len(tasks), said)
             if isinstance(default, Default):
                 task = by_problem[id(problem)]
                 task.begin(default, list(self._seeds(task)), ranking.of(task.workload))
