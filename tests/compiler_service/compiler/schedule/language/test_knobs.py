@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -134,3 +135,10 @@ def test_candidates_are_narrowed_down_one_attribute_after_the_other() -> None:
     assert chosen == (2, 8)
     assert knobs.asked["columns of it"].options == (4, 8)
     assert ask({"rows": 2, "columns of it": 16})[0] == (2, 4)
+
+
+@pytest.mark.parametrize("option", [0.5, [1], None, (1, (2.0,)), print])
+def test_an_option_that_no_record_can_hold_is_refused(option: Any) -> None:
+    with pytest.raises(IngotError) as caught:
+        Knobs().choice("size", (option, 1), default=1)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "size")
