@@ -135,7 +135,6 @@ VALUES: dict[str, str] = {
 _NO_NUMBER = ("many", "-", "nan", "1e400", "1.5", "0x10", "-99")
 NONSENSE: dict[str, tuple[str, ...]] = {
     "address": ("nowhere", "127.0.0.1:87036", "h:0", ":8500", "http://h:1"),
-    "device": ("", "127.0.0.1:87036", "h:0", ":8500", "http://h:1"),
     "tune": (*_NO_NUMBER, "", "slow", "86401"),
     "keep": (*_NO_NUMBER, "0"),
     "opt_level": (*_NO_NUMBER, "4"),
