@@ -11,6 +11,7 @@ from typing import Any
 
 from ingot.artifact import Artifact
 from ingot.model import load
+from ingot.sources import compiler
 from shared_ir.errors import IngotError
 from shared_ir.expr.dim import dim_symbols
 
@@ -41,7 +42,8 @@ class Comparison:
 
 def compare_artifacts(default: Artifact, tuned: Artifact) -> Comparison | None:
     """Run two artifacts of one model in turns, one thread; None where the model takes what cannot be made up here."""
-    from compiler_service.compiler.reference.verification import make_inputs
+    with compiler():
+        from compiler_service.compiler.reference.verification import make_inputs
 
     models = [load(artifact, threads=1) for artifact in (default, tuned)]
     specs = models[0].inputs

@@ -136,10 +136,12 @@ class _Run:
         source = model_source(self.model, None)
         own = hasattr(self.model, "SerializeToString") or hasattr(self.model, "_compiler_source")
         if has_children() and not self.in_process and not own and self.measurer is None:
-            from compiler_service.stages.local import tune_in_child
+            with compiler():
+                from compiler_service.stages.local import tune_in_child
 
             return tune_in_child(source, self.target, options, self.records, self.progress, again=self.again)
-        from compiler_service.compiler.pipeline import tune_model
+        with compiler():
+            from compiler_service.compiler.pipeline import tune_model
 
         workloads = list[str]()
         tune_model(
@@ -178,7 +180,8 @@ class _Run:
 
     def _drop(self, least: float, own: Collection[str]) -> int:
         """Give up the gains of tasks of the model that are smaller than ``least``; how many there were."""
-        from compiler_service.compiler.tune.records.journal import Journal
+        with compiler():
+            from compiler_service.compiler.tune.records.journal import Journal
 
         found = [r for r in self._read(own) if r.confirmed and 1 - r.share < least]
         Journal(self.records).append([replace(r, confirmed=False, settled=True, time=time.time()) for r in found])
@@ -186,7 +189,8 @@ class _Run:
 
     def _trials_since(self, size: int) -> int:
         """How many trials were added to the file behind its first ``size`` bytes, by whoever shares it."""
-        from compiler_service.compiler.tune.records.lines import read_lines
+        with compiler():
+            from compiler_service.compiler.tune.records.lines import read_lines
 
         with self.records.open("rb") as file:
             file.seek(size)
@@ -194,8 +198,9 @@ class _Run:
 
     def _read(self, own: Collection[str]) -> Sequence[TrialRecord]:
         """The last settled record of each task of the model, for the target, as this version of the compiler makes it."""
-        from compiler_service.compiler.tune.records.book import RecordBook
-        from compiler_service.compiler.tune.records.lines import read_lines
+        with compiler():
+            from compiler_service.compiler.tune.records.book import RecordBook
+            from compiler_service.compiler.tune.records.lines import read_lines
 
         settled = RecordBook(read_lines(self.records.read_bytes())[0], self.target).settled()
         return [record for record in settled if record.workload in own]

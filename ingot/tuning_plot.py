@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shared_ir.errors import ErrorCode, IngotError
+from ingot.sources import compiler
+from shared_ir.extras import needing
 from shared_ir.machine.target import Target
 from shared_ir.storage.faults import told
 
@@ -37,12 +38,8 @@ def curves(records: Sequence[TrialRecord]) -> Mapping[str, Sequence[float]]:
 
 def require_plots() -> None:
     """Raises IngotError UNAVAILABLE: matplotlib, which draws, is not installed."""
-    try:
+    with needing("tune", "what draws"):
         import matplotlib  # noqa: F401
-    except ImportError as error:
-        raise IngotError(
-            ErrorCode.UNAVAILABLE, "nothing can be drawn without matplotlib", remedy="pip install matplotlib"
-        ) from error
 
 
 def plot_trials(records: Path, target: Target, file: Path) -> None:
@@ -51,7 +48,8 @@ def plot_trials(records: Path, target: Target, file: Path) -> None:
     Raises:
         IngotError: UNAVAILABLE, matplotlib is not installed; INVALID_ARGUMENT, the file cannot be written.
     """
-    from compiler_service.compiler.tune.records.lines import read_lines
+    with compiler():
+        from compiler_service.compiler.tune.records.lines import read_lines
 
     require_plots()
     from matplotlib.figure import Figure

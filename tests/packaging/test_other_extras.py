@@ -48,6 +48,13 @@ def test_telemetry(install: Install) -> None:
     install("telemetry").check("python", "-c", code)
 
 
+def test_tune(install: Install) -> None:
+    """What ranks candidates, and what draws."""
+    modules = "import ingot.tuning_plot as p, compiler_service.compiler.tune.cost.ranking as r"
+    code = f"{modules}; p.require_plots(); print(r.Ranking(1.0).why_not)"
+    assert install("tune").check("python", "-c", code).strip() == ""
+
+
 def test_lint(install: Install) -> None:
     lint = install("lint")
     for program in ("hadolint", "check-jsonschema", "kubernetes-validate"):
@@ -56,6 +63,6 @@ def test_lint(install: Install) -> None:
 
 
 def test_no_extra_is_forgotten() -> None:
-    tried = {"runtime", "compiler", "embedded", "telemetry", "demo", "bench", "test", "lint"}
+    tried = {"runtime", "compiler", "embedded", "telemetry", "tune", "demo", "bench", "test", "lint"}
     tried |= {"exports"}  # `make exports` installs it, with gigabytes that come along, and runs what belongs to it
     assert set(project()["optional-dependencies"]) == tried
