@@ -12,6 +12,7 @@ from ingot.compiling import Progress, Shapes, has_children
 from ingot.compiling import compile as compile_here
 from ingot.home import RECORDS_FILE, home_directory
 from ingot.pairs import Comparison, compare_artifacts
+from ingot.record_files import require_records
 from ingot.sources import compiler, model_source
 from ingot.target import chosen_target
 from shared_ir.errors import ErrorCode, IngotError
@@ -86,7 +87,8 @@ def tune(
     Args:
         model: as :func:`ingot.compile` takes it, but for torch modules.
         target: this machine; another one with ``measurer``.
-        seconds: in all, or ``quick`` (60), ``normal`` (300), ``thorough`` (1800).
+        seconds: for measuring, or ``quick`` (60), ``normal`` (300), ``thorough`` (1800); reading the model before, and compiling and
+            running it with what was found after, come on top.
         records: the file that is read and added to, by default ``records.jsonl`` in the home of the installation. A run that was killed
             goes on where it was; several runs share one file.
         again: also take up tasks that an earlier run has settled.
@@ -124,6 +126,7 @@ class _Run:
             self.records.parent.mkdir(parents=True, exist_ok=True)
             self.records.touch()
             known = self.records.stat().st_size
+        require_records(self.records)
         own = self._measure(CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))}))
         trials = self._trials_since(known)
         result = TuningResult(_tasks(self._read(own)), trials, 0.0, self.records)

@@ -13,9 +13,9 @@ from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import whole
 from ingot.home import RECORDS_FILE, home_directory
+from ingot.record_files import read_records, require_records
 from ingot.sources import compiler
 from ingot.target import chosen_target
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import told
 from shared_ir.storage.files import write_atomically
 
@@ -110,7 +110,7 @@ def _prune(arguments: argparse.Namespace, output: Output) -> int:
         from compiler_service.compiler.version import compiler_version
 
     path, counts = _path(arguments), dict[str, int]()
-    _require_records(path)
+    require_records(path)
 
     def chosen(records: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
         kept = prune(records, arguments.keep, compiler_version() if arguments.this_compiler else None)
@@ -133,8 +133,8 @@ def _import(arguments: argparse.Namespace, output: Output) -> int:
         from compiler_service.compiler.tune.records.lines import write_line
 
     path = _path(arguments)
-    _require_records(path)
-    given, unreadable = _read(arguments.source)
+    require_records(path)
+    given, unreadable = read_records(arguments.source)
     journal = Journal(path)
     known = frozenset(map(write_line, journal.read_new()))
     new = [record for record in merge(given) if write_line(record) not in known]
@@ -170,33 +170,11 @@ def _chosen(arguments: argparse.Namespace, output: Output) -> Sequence[TrialReco
     path = _path(arguments)
     if arguments.file is None and not path.exists():
         return ()
-    found, unreadable = _read(path)
+    found, unreadable = read_records(path)
     _tell(unreadable, path, output)
     target = str(chosen_target(arguments.target)) if arguments.target else ""
     label = getattr(arguments, "label", "")
     return [r for r in found if (not target or r.target == target) and label in r.label]
-
-
-def _read(path: Path) -> tuple[tuple[TrialRecord, ...], Unreadable]:
-    with compiler():
-        from compiler_service.compiler.tune.records.lines import read_lines
-
-    with told("the records cannot be read", path):
-        return read_lines(path.read_bytes())
-
-
-def _require_records(path: Path) -> None:
-    """Raises IngotError INVALID_ARGUMENT: the file that is to be written is one of something else."""
-    if path.exists():
-        found, unreadable = _read(path)
-        if unreadable.count and not found:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "the file holds no records, and is left as it is",
-                field=str(path),
-                expected="lines of JSON, as `ingot records export` writes them",
-                received=unreadable.reason,
-            )
 
 
 def _tell(unreadable: Unreadable, path: Path, output: Output) -> None:

@@ -21,7 +21,7 @@ from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
-from compiler_service.compiler.tune.trying import Default, Trials, Tried, refused
+from compiler_service.compiler.tune.trying import Trials, Tried, refused
 from shared_ir.errors import IngotError
 
 _BATCH = 8
@@ -82,7 +82,8 @@ class Tuner:
         """Tune ``tasks`` until the time is over or nothing is left to gain.
 
         Raises:
-            IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log.
+            IngotError: DEVICE_TIMEOUT, the machine that measures is lost; what was learned until then is in the log. Whatever keeps the
+                default schedule of each task from being measured.
         """
         open_tasks = [t for t in tasks if self.effort.again or not self.is_settled(t)]
         begun = list(self._begin(open_tasks, self._ranking(tasks)))
@@ -108,16 +109,27 @@ class Tuner:
         return ranking
 
     def _begin(self, tasks: Sequence[TuningTask], ranking: Ranking) -> Iterator[TuningTask]:
-        """Those whose default schedule could be measured; others stay as they are."""
+        """Those whose default schedule could be measured; others stay as they are.
+
+        Raises:
+            IngotError: none could.
+        """
         by_problem = {id(task.problem): task for task in tasks}
+        fault: IngotError | None = None
+        begun = 0
         for number, (problem, default) in enumerate(self.trials.defaults(self._in_time(tasks), _SECONDS_OF_DEFAULT)):
             said = default.message if isinstance(default, IngotError) else f"measured {problem.label}"
             self.progress("tune", number, len(tasks), said)
-            if isinstance(default, Default):
-                task = by_problem[id(problem)]
-                task.begin(default, list(self._seeds(task)), ranking.of(task.workload))
-                self._recall(task)
-                yield task
+            if isinstance(default, IngotError):
+                fault = default
+                continue
+            begun += 1
+            task = by_problem[id(problem)]
+            task.begin(default, list(self._seeds(task)), ranking.of(task.workload))
+            self._recall(task)
+            yield task
+        if fault is not None and not begun:  # something is wrong here with more than one of them
+            raise fault
 
     def _in_time(self, tasks: Sequence[TuningTask]) -> Iterator[SchedulingProblem]:
         yield from (task.problem for task in tasks if not self._is_over())

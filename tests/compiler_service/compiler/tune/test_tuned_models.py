@@ -175,3 +175,12 @@ def test_another_machine_cannot_be_measured_here(model: Path, tmp_path: Path) ->
         ingot.tune(model, "llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72", records=tmp_path / "r.jsonl")
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert "cannot run code for the target" in caught.value.message
+
+
+def test_nothing_is_added_to_a_file_of_something_else(model: Path, tmp_path: Path) -> None:
+    other = tmp_path / "notes.txt"
+    other.write_text("buy milk\n")
+    with pytest.raises(IngotError, match="holds no records") as caught:
+        ingot.tune(model, seconds=5, records=other)
+    assert caught.value.field == str(other)
+    assert other.read_text() == "buy milk\n"

@@ -20,6 +20,7 @@ from compiler_service.compiler.tune.tasks import TuningTask
 from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
 from compiler_service.compiler.tune.watching import TaskProgress
 from compiler_service.compiler.version import compiler_version
+from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.compiler.tune.toy_problems import ToyProblem, ToyTrials, bowl
 
 TARGET = host_target()
@@ -179,3 +180,12 @@ def test_lines_of_progress_are_read_back() -> None:
     said = TaskProgress(3, 21, "Conv+Add: 3, 4 ms of", 0.125, 40, 0.2e-3, 0.25e-3)
     assert TaskProgress.parse(str(said)) == said
     assert TaskProgress.parse("measured Conv") is None
+
+
+def test_where_no_default_can_be_measured_that_is_the_answer(tmp_path: Path) -> None:
+    fault = IngotError(ErrorCode.COMPILER_FAULT, "no process may be started here")
+    trials = ToyTrials(faults={"one": fault, "two": fault})
+    with pytest.raises(IngotError, match="no process may be started"):
+        tuned(tmp_path / "r.jsonl", trials, ToyProblem("one"), ToyProblem("two"))
+    some = ToyTrials(faults={"one": fault})
+    assert best(tuned(tmp_path / "s.jsonl", some, ToyProblem("one"), ToyProblem()), ToyProblem()) is not None

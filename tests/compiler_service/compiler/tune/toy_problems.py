@@ -60,6 +60,7 @@ class ToyTrials:
         holds: whether what seems faster is so when it is measured again.
         crashes: values at which a candidate crashes.
         before: called before each trial.
+        faults: what keeps the default schedule from being measured, by labels.
     """
 
     holds: bool = True
@@ -67,6 +68,7 @@ class ToyTrials:
     before: Callable[[], None] = lambda: None
     tried_points: list[tuple[str, Values]] = field(default_factory=list)
     defaults_measured: int = 0
+    faults: Mapping[str, IngotError] = field(default_factory=dict)
 
     def as_trials(self) -> Trials:
         return cast(Trials, self)
@@ -76,6 +78,9 @@ class ToyTrials:
     ) -> Iterator[tuple[SchedulingProblem, Default | IngotError]]:
         for problem in problems:
             self.defaults_measured += 1
+            if problem.label in self.faults:
+                yield problem, self.faults[problem.label]
+                continue
             candidate = problem.candidate(Knobs())
             timing = TrialTiming((cast(ToyProblem, problem).law({}),))
             yield problem, Default(candidate, cast(Trial, None), cast(Trial, None), (b"same",), timing)

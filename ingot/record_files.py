@@ -1,0 +1,37 @@
+"""Files of tuning records, as commands and :func:`ingot.tune` are given them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ingot.sources import compiler
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import told
+
+if TYPE_CHECKING:
+    from compiler_service.compiler.tune.records.lines import Unreadable
+    from compiler_service.compiler.tune.records.record import TrialRecord
+
+
+def read_records(path: Path) -> tuple[tuple[TrialRecord, ...], Unreadable]:
+    """The records of a file, and what of it is none. Raises IngotError: it cannot be read."""
+    with compiler():
+        from compiler_service.compiler.tune.records.lines import read_lines
+
+    with told("the records cannot be read", path):
+        return read_lines(path.read_bytes())
+
+
+def require_records(path: Path) -> None:
+    """Raises IngotError INVALID_ARGUMENT: the file that is to be written is one of something else."""
+    if path.exists():
+        found, unreadable = read_records(path)
+        if unreadable.count and not found:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "the file holds no records, and is left as it is",
+                field=str(path),
+                expected="lines of JSON, as `ingot records export` writes them",
+                received=unreadable.reason,
+            )
