@@ -235,6 +235,10 @@ class _Log:
     def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
         return candidates if self.journal is None else self.journal.claim(workload, target, candidates)
 
+    def give_back(self, workload: str, target: str, candidates: Sequence[str]) -> None:
+        if self.journal is not None:
+            self.journal.give_back(workload, target, candidates)
+
     def append(self, records: Iterable[TrialRecord]) -> None:
         new = list(records)
         self.made += new

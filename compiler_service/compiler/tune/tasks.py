@@ -90,6 +90,10 @@ class TuningTask:
             self._ranking.learn(point, share)
         self.search.tell(point, None if share is None or self.default is None else share * self.default.timing.seconds)
 
+    def pass_over(self, point: Point) -> None:
+        """That nothing is known of ``point``, and nothing will be here."""
+        self.search.tell(point, None)
+
     def propose(self, count: int) -> Sequence[Point]:
         """Up to ``count`` points to try next; none where the search has come to its end."""
         self.search.rank = self._ranking if self._ranking is not None and self._ranking.is_ready else None

@@ -45,6 +45,9 @@ class TrialLog(Protocol):
     def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
         """Those of ``candidates``, digests, that nobody else has measured or measures."""
 
+    def give_back(self, workload: str, target: str, candidates: Sequence[str]) -> None:
+        """Candidates that were claimed and are not measured."""
+
     def append(self, records: Iterable[TrialRecord]) -> None:
         """Keep ``records``, whatever becomes of this process."""
 
@@ -177,43 +180,52 @@ class Tuner:
 
     def _batch(self, task: TuningTask) -> None:
         assert task.default is not None
-        before = task.best_share
-        wanted = self._wanted(task)
-        if not wanted:
-            task.is_done = True
-            return
-        for tried in self.trials.tried(task.problem, task.default, wanted, before):
-            task.keep(tried)
-            task.learn(tried.point, tried.candidate, tried.share)
-            self.log.append([self.remembering.record(task, tried)])
-            if self._is_over():
-                break
+        before, claimed = task.best_share, set[str]()
+        try:
+            for tried in self.trials.tried(task.problem, task.default, self._wanted(task, claimed), before):
+                task.keep(tried)
+                task.learn(tried.point, tried.candidate, tried.share)
+                self.log.append([self.remembering.record(task, tried)])
+                claimed -= {tried.candidate.digest} if tried.candidate is not None else set()
+        finally:  # what was not measured, somebody else may
+            self.log.give_back(task.workload.digest, self.remembering.target, sorted(claimed))
         task.gained(before)
         self._confirm(task, _WORTH_CONFIRMING)
 
-    def _wanted(self, task: TuningTask) -> list[tuple[Point, Candidate]]:
-        """The next points whose schedules nobody has measured or measures."""
-        for _ in range(_BATCH):
-            made: dict[str, tuple[Point, Candidate]] = {}
-            proposed = task.propose(_BATCH)
-            for point in proposed:
-                try:
-                    candidate = task.of_point(point)
-                except Exception as error:  # whatever a rule met
-                    task.learn(point, None, None)
-                    self.log.append([self.remembering.record(task, Tried(point, None, refused(error)))])
-                    continue
-                if task.known(candidate):
-                    task.learn(point, candidate, None)
-                else:
-                    made.setdefault(candidate.digest, (point, candidate))
-            free = set(self.log.claim(task.workload.digest, self.remembering.target, list(made)))
-            for digest, (point, candidate) in made.items():
-                if digest not in free:
-                    task.learn(point, candidate, None)
-            if free or not proposed:
-                return [pair for digest, pair in made.items() if digest in free]
-        return []
+    def _wanted(self, task: TuningTask, claimed: set[str]) -> Iterator[tuple[Point, Candidate]]:
+        """The next points whose schedules nobody has measured or measures, one at a time: while the search looks for one, those before
+        are made and measured. Adds their digests to ``claimed``."""
+        given: set[str] = set()
+        while len(given) < _BATCH and not self._is_over():
+            proposed = task.propose(1)
+            if not proposed:
+                task.is_done = task.is_done or not given
+                return
+            (point,) = proposed
+            candidate = self._candidate(task, point)
+            if candidate is None:
+                continue
+            if task.known(candidate):
+                task.learn(point, candidate, None)
+            elif candidate.digest in given or not self._claimed(task, candidate):
+                task.pass_over(point)
+            else:
+                given.add(candidate.digest)
+                claimed.add(candidate.digest)
+                yield point, candidate
+
+    def _candidate(self, task: TuningTask, point: Point) -> Candidate | None:
+        """None where no schedule comes of the answers, which is on record then."""
+        try:
+            return task.of_point(point)
+        except Exception as error:  # whatever a rule met
+            task.pass_over(point)
+            self.log.append([self.remembering.record(task, Tried(point, None, refused(error)))])
+            return None
+
+    def _claimed(self, task: TuningTask, candidate: Candidate) -> bool:
+        """Whether it is this tuner's to measure."""
+        return bool(self.log.claim(task.workload.digest, self.remembering.target, [candidate.digest]))
 
     def _confirm(self, task: TuningTask, worth: float) -> None:
         """Measure the best candidate again beside the default, where it gained more than ``worth`` since that was done last."""

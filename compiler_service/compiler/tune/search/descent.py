@@ -27,6 +27,7 @@ class Descent:
         self._ways: dict[Point, tuple[str, Value]] = {}
         self._best: tuple[float, Point] | None = None
         self._around: AskedPoint | None = None
+        self._walk: Iterator[Point] | None = None
         self._left: Iterator[Point] = iter((start,))
         self._last: tuple[str, int] | None = None
 
