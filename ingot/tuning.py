@@ -174,7 +174,7 @@ class _Run:
             dropped += self._drop(least, own)
             tuned = self._compiled(self.records.read_bytes(), options)
             comparison = compare_artifacts(plain, tuned)
-            if comparison is None or comparison.tuned <= comparison.default * (1 + comparison.noise):
+            if comparison is None or comparison.tuned <= comparison.default:
                 return replace(result, model=comparison, dropped=dropped, tasks=_tasks(self._read(own)))
         return replace(result, dropped=dropped, tasks=_tasks(self._read(own)))
 
