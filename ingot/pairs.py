@@ -64,8 +64,8 @@ def compare_artifacts(default: Artifact, tuned: Artifact) -> Comparison | None:
             times[place].append(_timed(runs[place], count))
     ratios = [own / other for other, own in zip(*times, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
-    default = statistics.median(times[0])
-    return Comparison(default, default * middle, (high - low) / 2)
+    seconds = statistics.median(times[0])
+    return Comparison(seconds, seconds * middle, (high - low) / 2)
 
 
 def _timed(run: Callable[[], Any], count: int) -> float:
