@@ -21,7 +21,7 @@ def test_without_matplotlib_nothing_is_measured(
     model.write_bytes(classifier().SerializeToString())
     status = main(["tune", str(model), "--seconds", "1", "--records", str(records), "--plot", str(tmp_path / "p.png")])
     assert status != 0
-    assert "pip install matplotlib" in capsys.readouterr().err
+    assert "pip install 'ingot-ml[tune]'" in capsys.readouterr().err
     assert not records.exists()
 
 
