@@ -152,8 +152,7 @@ class _Run:
             self.target,
             options,
             self.progress,
-            self.records.read_bytes(),
-            self.records,
+            journal=self.records,  # what it holds is known too
             again=self.again,
             measurer=self.measurer,
             workloads=workloads,

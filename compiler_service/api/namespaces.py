@@ -15,7 +15,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.namespace import ABOUT_MODEL, Namespace
 from shared_ir.service_kit.handler import with_behaviour
-from shared_ir.service_kit.outlet import Attach, Outlet, detached, is_detached
+from shared_ir.service_kit.outlet import Attach, Outlet, PassingOutlet, detached, is_detached
 from shared_ir.service_kit.status import abort
 
 NAMED = frozenset(
@@ -101,31 +101,15 @@ class NamespaceInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
             )
 
 
-class _ShownOutlet:
+class _ShownOutlet(PassingOutlet):
     """An outlet whose messages have the names of a namespace."""
 
     def __init__(self, outlet: Outlet, namespace: Namespace) -> None:
-        self._outlet, self._namespace = outlet, namespace
-
-    @property
-    def is_open(self) -> bool:
-        return self._outlet.is_open
-
-    @property
-    def outstanding(self) -> int:
-        return self._outlet.outstanding
+        super().__init__(outlet)
+        self._namespace = namespace
 
     def send(self, message: Any) -> bool:
-        return self._outlet.send(_shown(self._namespace, message))
-
-    def when_drained(self, action: Callable[[], None]) -> None:
-        self._outlet.when_drained(action)
-
-    def end(self, error: IngotError | None = None) -> None:
-        self._outlet.end(error)
-
-    def cancel(self) -> None:
-        self._outlet.cancel()
+        return super().send(_shown(self._namespace, message))
 
 
 def _shown(namespace: Namespace, message: Any) -> Any:

@@ -42,6 +42,33 @@ class Outlet(Protocol):
         """At once, from any thread, also while another one sends."""
 
 
+class PassingOutlet:
+    """An outlet before another one, which it hands everything on to; a subclass says what becomes of messages."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    @property
+    def is_open(self) -> bool:
+        return self._outlet.is_open
+
+    @property
+    def outstanding(self) -> int:
+        return self._outlet.outstanding
+
+    def send(self, message: Any) -> bool:
+        return self._outlet.send(message)
+
+    def when_drained(self, action: Callable[[], None]) -> None:
+        self._outlet.when_drained(action)
+
+    def end(self, error: IngotError | None = None) -> None:
+        self._outlet.end(error)
+
+    def cancel(self) -> None:
+        self._outlet.cancel()
+
+
 Attach = Callable[[Outlet], None]
 """What a detached method returns: it keeps the outlet, and returns."""
 

@@ -8,7 +8,7 @@ from typing import Any
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.exchange import exchange, terms_of
 from shared_ir.service_kit.handler import with_behaviour
-from shared_ir.service_kit.outlet import Attach, Outlet, detached, is_detached
+from shared_ir.service_kit.outlet import Attach, Outlet, PassingOutlet, detached, is_detached
 
 Check = Callable[[], object]
 """Raises the IngotError with which a stream ends."""
@@ -59,33 +59,17 @@ def _each(messages: Iterator[Any], check: Check) -> Iterator[Any]:
         yield message
 
 
-class _CheckedOutlet:
+class _CheckedOutlet(PassingOutlet):
     """An outlet that ends instead of sending what its caller may know no longer."""
 
     def __init__(self, outlet: Outlet, check: Check) -> None:
-        self._outlet, self._check = outlet, check
-
-    @property
-    def is_open(self) -> bool:
-        return self._outlet.is_open
-
-    @property
-    def outstanding(self) -> int:
-        return self._outlet.outstanding
+        super().__init__(outlet)
+        self._check = check
 
     def send(self, message: Any) -> bool:
         try:
             self._check()
         except IngotError as error:
-            self._outlet.end(error)
+            self.end(error)
             return False
-        return self._outlet.send(message)
-
-    def when_drained(self, action: Callable[[], None]) -> None:
-        self._outlet.when_drained(action)
-
-    def end(self, error: IngotError | None = None) -> None:
-        self._outlet.end(error)
-
-    def cancel(self) -> None:
-        self._outlet.cancel()
+        return super().send(message)
