@@ -75,9 +75,19 @@ class Template:
         """The schedule with the answers of ``cfg``.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, a step does not fit, or the function gives no schedule.
+            IngotError: INVALID_ARGUMENT, a step does not fit, or the function gives no schedule or ends the process.
         """
-        found = self._function(cfg, *args)
+        try:
+            found = self._function(cfg, *args)
+        except (
+            SystemExit
+        ) as error:  # it is called again and again, here and in other processes: it must not end any of them
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"the template {self.name} ends the process",
+                expected="what te.schedule gives",
+                received=f"SystemExit({error.code!r})"[:80],
+            ) from error
         if not isinstance(found, Schedule):
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
@@ -359,11 +369,15 @@ def _numbers(
     found = {t: drawn(tuple(evaluate(d, sizes) for d in t.shape), t.dtype, number) for number, t in enumerate(read)}
     if arrays is None:
         return found
-    if len(arrays) != len(given):
-        expected = f"{len(given)}, one for each placeholder"
+    if not isinstance(arrays, list | tuple) or len(arrays) != len(given):
         raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "the arrays do not fit", expected=expected, received=str(len(arrays))
+            ErrorCode.INVALID_ARGUMENT,
+            "the arrays do not fit",
+            field="arrays",
+            expected=f"a list of {len(given)}, one for each placeholder",
+            received=str(len(arrays)) if isinstance(arrays, list | tuple) else repr(arrays)[:80],
         )
+    arrays = [np.asarray(a) for a in arrays]
     for tensor, array in zip(given, arrays, strict=True):
         wanted = found.get(tensor)
         if wanted is not None and (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
@@ -373,4 +387,4 @@ def _numbers(
                 expected=f"{wanted.dtype}{list(wanted.shape)}",
                 received=f"{array.dtype}{list(array.shape)}",
             )
-    return {t: np.asarray(a) for t, a in zip(given, arrays, strict=True) if t in found}
+    return {t: a for t, a in zip(given, arrays, strict=True) if t in found}

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -153,13 +155,16 @@ def test_it_measures_on_this_machine() -> None:
         (plain(), [A], {}, "lack a tensor"),
         (plain(), [A, W], {"arrays": [np.zeros((24, 40), np.float32)]}, "arrays do not fit"),
         (plain(), [A, W], {"arrays": [np.zeros((24, 40), np.float32), np.zeros((1, 1), np.float32)]}, "array of W"),
+        (plain(), [A, W], {"arrays": [1, 2]}, "array of A"),
+        (plain(), [A, W], {"arrays": 5}, "arrays do not fit"),
         (te.template(lambda cfg: None), [], {}, "gives no schedule"),  # type: ignore[arg-type, return-value]
+        (te.template(lambda cfg: sys.exit(3)), [], {}, "ends the process"),
         (A, [A], {}, "tensors that are given"),
     ],
 )
-def test_misuse_is_said(what: te.Tensor, args: list[te.Tensor], more: dict[str, list[np.ndarray]], said: str) -> None:
+def test_misuse_is_said(what: te.Tensor, args: list[te.Tensor], more: dict[str, Any], said: str) -> None:
     with pytest.raises(IngotError, match=said) as error:
-        te.tune(what, args, seconds=1.0, **more)  # type: ignore[arg-type]
+        te.tune(what, args, seconds=1.0, **more)
     assert error.value.code is ErrorCode.INVALID_ARGUMENT
 
 
