@@ -32,12 +32,13 @@ from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tune.measuring.contents import drawn
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
 from compiler_service.compiler.tune.measuring.trial import Measurer, OutcomeKind
-from compiler_service.compiler.tune.programs import ProgramProblem, ProgramTask
+from compiler_service.compiler.tune.programs import ProgramProblem
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.sketches.sketch import sketch
+from compiler_service.compiler.tune.tasks import TuningTask
 from compiler_service.compiler.tune.trying import Trials
 from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
 from compiler_service.compiler.tune.tuning import require_measurable
@@ -189,7 +190,7 @@ def tune(
     if measurer is None:
         require_measurable(machine)
     problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
-    task = ProgramTask(problem, seed=seed)
+    task = TuningTask(problem, seed=seed, is_alone=True)
     log = _Log(None if records is None else Journal(Path(records)), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
     runs = measurer or LocalMeasurer()
@@ -269,7 +270,7 @@ class _Log:
         return [r for r in self.made if not r.confirmed and not r.settled]
 
 
-def _end(task: ProgramTask, book: RecordBook, log: _Log, remembering: Remembering) -> TrialRecord:
+def _end(task: TuningTask, book: RecordBook, log: _Log, remembering: Remembering) -> TrialRecord:
     """What tuning ended with, in this run or in the one before."""
     settled = [r for r in log.made if r.settled]
     if settled:
@@ -278,7 +279,7 @@ def _end(task: ProgramTask, book: RecordBook, log: _Log, remembering: Rememberin
     return remembering.settled(task) if task.default is not None or known is None else known
 
 
-def _answer(task: ProgramTask, book: RecordBook) -> TrialRecord | None:
+def _answer(task: TuningTask, book: RecordBook) -> TrialRecord | None:
     """What the task was left with; None where it was not."""
     own = (r for r in book.settled() if r.workload == task.workload.digest and not r.methods)
     return book.best(task.workload.digest, ()) or next(own, None)

@@ -21,7 +21,6 @@ from compiler_service.compiler.tensor_expr.text import print_tensors
 from compiler_service.compiler.tune.measuring.contents import disagreement
 from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer
 from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, CodeLayout, LoweredCandidate
-from compiler_service.compiler.tune.tasks import TuningTask
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import evaluate, product
 from shared_ir.machine.target import Target
@@ -147,19 +146,6 @@ class ProgramProblem:
         if name not in self._contents:
             self._contents[name] = Content.of(np.ascontiguousarray(array).tobytes())
         return self._contents[name]
-
-
-class ProgramTask(TuningTask):
-    """The one task of a program, which is tuned for as long as there is time: evolution finds its way after many trials without a gain."""
-
-    def gained(self, share_before: float) -> None:
-        is_spent = self.is_done
-        super().gained(share_before)
-        self.is_done = is_spent
-        self._hope = max(self._hope, _LEAST_HOPE)
-
-
-_LEAST_HOPE = 1e-6
 
 
 def _require_short(kernel: LoweredKernel, source: SourceCode) -> None:

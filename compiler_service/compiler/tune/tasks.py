@@ -38,9 +38,11 @@ class TuningTask:
         default, best: the default schedule and the fastest candidate, once they were measured.
         trials: how many candidates were tried, those of records included.
         confirmed: the best share of the default's time that held when it was measured again, and the record of it, ``winner``.
+        is_alone: it is tuned for as long as there is time, since nothing else would gain by it: evolution finds its way after many
+            trials without a gain.
     """
 
-    def __init__(self, problem: SchedulingProblem, launches: int = 1, seed: int = 0) -> None:
+    def __init__(self, problem: SchedulingProblem, launches: int = 1, seed: int = 0, is_alone: bool = False) -> None:
         self.problem, self.launches = problem, launches
         self.workload = Workload.of(problem.text, problem.label, tuple(problem.extents.values()))
         self.default: Default | None = None
@@ -49,6 +51,7 @@ class TuningTask:
         self.confirmed = 1.0
         self.winner: TrialRecord | None = None
         self.is_done = False
+        self.is_alone = is_alone
         self._hope = _HOPE
         self._made: dict[str, Candidate] = {}
         self._measured: dict[str, float | None] = {}
@@ -109,8 +112,9 @@ class TuningTask:
     def gained(self, share_before: float) -> None:
         """The end of a batch, at whose beginning the best share was this."""
         gain = (share_before - self.best_share) / share_before
-        self._hope = max(gain, self._hope * _FADES)
-        self.is_done = self.is_done or self._hope < _LEAST_HOPE
+        hope = max(gain, self._hope * _FADES)
+        self.is_done = self.is_done or (hope < _LEAST_HOPE and not self.is_alone)
+        self._hope = max(hope, _LEAST_HOPE)
 
     @property
     def best_share(self) -> float:

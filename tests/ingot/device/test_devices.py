@@ -25,6 +25,7 @@ from ingot.devices import DeviceConnection, connect, tuner_key
 from shared_ir.artifact.signature import SigningKey, public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
+from tests.compiler_service.compiler.tune.measuring.at_once import run_at_once
 from tests.house.test_imports import ROOT
 from tests.ingot.device.boards import (
     ADDS,
@@ -223,7 +224,7 @@ def test_trials_of_a_killed_device_are_done_by_the_other(tmp_path: Path) -> None
         pool = connect([first.address, second.address], host_target(), KEY, limit=5.0)
         assert isinstance(pool, DevicePool)
         batches = [[candidate(DOUBLES.replace("2.0f", f"{n + 1}.0f"))] for n in range(6)]
-        found = pool.run_all(batches, 0.05)
+        found = run_at_once(pool, batches, 0.05)
         runs = [DeviceConnection(own.address).status().runs for own in (first, second)]
         assert sum(runs) == 6
         assert min(runs) >= 1, "both measure"
@@ -234,7 +235,7 @@ def test_trials_of_a_killed_device_are_done_by_the_other(tmp_path: Path) -> None
 
         killer = threading.Thread(target=kill_at_work)
         killer.start()
-        again = pool.run_all(batches, 0.3)
+        again = run_at_once(pool, batches, 0.3)
         killer.join()
         for outcomes in (found, again):
             for n, (outcome,) in enumerate(outcomes):
@@ -242,7 +243,7 @@ def test_trials_of_a_killed_device_are_done_by_the_other(tmp_path: Path) -> None
                 np.testing.assert_array_equal(floats(outcome.results), np.float32(n + 1) * INPUT)
         second.kill()
         with pytest.raises(IngotError) as caught:
-            pool.run_all(batches, 0.05)
+            run_at_once(pool, batches, 0.05)
         assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
         pool.close()
 

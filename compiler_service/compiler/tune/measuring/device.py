@@ -9,7 +9,6 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Protocol
@@ -294,20 +293,6 @@ class DevicePool:
                 place.lost_until = self._clock() + self._retry_seconds
             finally:
                 self._give_back(place)
-
-    def run_all(self, batches: Sequence[Sequence[Trial]], seconds: float) -> tuple[tuple[Outcome, ...], ...]:
-        """Each batch as :meth:`run` does it, as many at once as there are devices.
-
-        Raises:
-            IngotError: DEVICE_TIMEOUT, all devices are lost.
-        """
-        with ThreadPoolExecutor(self.size, thread_name_prefix="device-pool") as pool:
-            waiting = [pool.submit(self.run, batch, seconds) for batch in batches]
-            try:
-                return tuple(future.result() for future in waiting)
-            finally:
-                for future in waiting:
-                    future.cancel()
 
     def close(self) -> None:
         for place in self._places:

@@ -12,6 +12,7 @@ from compiler_service.compiler.tune.measuring.device import DevicePool, device_t
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
+from tests.compiler_service.compiler.tune.measuring.at_once import run_at_once
 
 TARGET = PRESETS["raspberry-pi/4b"][0]
 TRIAL = Trial(TARGET, (), (), ())
@@ -105,20 +106,22 @@ def test_batches_are_measured_by_all_devices_at_once() -> None:
     """Neither of two goes on before the other one has begun, so both work."""
     meeting = threading.Barrier(2)
     boards = [Board(name, barrier=meeting) for name in "ab"]
-    found = DevicePool(boards).run_all([[TRIAL]] * 6, 1.0)
+    found = run_at_once(DevicePool(boards), [[TRIAL]] * 6, 1.0)
     assert found == ((MEASURED,),) * 6
     assert [board.calls for board in boards] == [3, 3]
 
 
 def test_batches_go_on_with_the_devices_that_are_left() -> None:
     boards = [Board("a", [lost("a")]), Board("b")]
-    assert DevicePool(boards).run_all([[TRIAL], [TRIAL, TRIAL]] * 5, 1.0) == ((MEASURED,), (MEASURED, MEASURED)) * 5
+    assert (
+        run_at_once(DevicePool(boards), [[TRIAL], [TRIAL, TRIAL]] * 5, 1.0) == ((MEASURED,), (MEASURED, MEASURED)) * 5
+    )
 
 
 def test_batches_without_any_device() -> None:
     boards = [Board(name, [lost(name)]) for name in "ab"]
     with pytest.raises(IngotError) as caught:
-        DevicePool(boards).run_all([[TRIAL]] * 3, 1.0)
+        run_at_once(DevicePool(boards), [[TRIAL]] * 3, 1.0)
     assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
 
 
