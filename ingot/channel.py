@@ -32,6 +32,7 @@ _NOBODY = re.compile(
     re.IGNORECASE,
 )
 """What is said where no connection came about."""
+START_SERVICE = "Start it with `ingot up`, or set INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS to where it runs."
 _PERHAPS_TLS = (
     "If it runs there, perhaps one side alone speaks TLS (INGOT_CA_CERTIFICATE turns it on here: set it "
     "for a service with TLS, unset it for one without), or a certificate is not accepted: INGOT_CA_CERTIFICATE must hold the authority "
@@ -101,14 +102,14 @@ def stream(address: str, function: Callable[[], Iterator[_T]]) -> Iterator[_T]:
         responses.cancel()  # type: ignore[attr-defined]
 
 
-def decode_error(address: str, error: Any) -> IngotError:
-    """The error that the service attached, or the nearest one for the status."""
+def decode_error(address: str, error: Any, start: str = START_SERVICE) -> IngotError:
+    """The error that the service attached, or the nearest one for the status; ``start``: what to do where it does not run."""
     attached = attached_error(error.trailing_metadata())
     if attached is not None:
         return attached
     status, details = error.code(), str(error.details() or "")
     if status is grpc.StatusCode.UNAVAILABLE:
-        return unreachable(address, details, "INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS")
+        return unreachable(address, details, start)
     if status is grpc.StatusCode.DEADLINE_EXCEEDED:
         return late(address, details)
     remedy = (
@@ -119,17 +120,15 @@ def decode_error(address: str, error: Any) -> IngotError:
     return IngotError(nearest_code(status), details[:1000] or str(status), remedy=remedy)
 
 
-def unreachable(address: str, reason: str, variables: str) -> IngotError:
+def unreachable(address: str, reason: str, start: str) -> IngotError:
     """The error of a service that cannot be asked.
 
     Args:
         reason: what the library says of it. Nobody listens, or somebody does with whom no connection can be made: that TLS is
             the matter is told by neither side in so many words, but only where somebody listens can it be.
-        variables: that say where the service is.
+        start: what to do where it does not run.
     """
-    remedy = f"Start it with `ingot up`, or set {variables} to where it runs."
-    if not _NOBODY.search(reason):
-        remedy = f"{remedy} {_PERHAPS_TLS}"
+    remedy = start if _NOBODY.search(reason) else f"{start} {_PERHAPS_TLS}"
     return IngotError(
         ErrorCode.UNAVAILABLE, f"the service at {address} cannot be reached ({reason[:200]})", remedy=remedy
     )

@@ -30,6 +30,7 @@ _CALL_SECONDS = 10.0
 _SLOWEST_UPLOAD = 256 << 10
 """Bytes a second."""
 _PIECE_BYTES = 1 << 20
+_START_DEVICE = "Start it there with `ingot device serve`, on a port that this machine can reach, or name another one with --device."
 _TRIES = 3
 _PAUSE_SECONDS = 0.3
 _T = TypeVar("_T")
@@ -149,7 +150,7 @@ class DeviceConnection:
         try:
             return call()
         except grpc.RpcError as error:
-            raise decode_error(self.name, error) from error
+            raise decode_error(self.name, error, _START_DEVICE) from error
 
     def _measured(self, call: Callable[[], _T]) -> _T:
         """As the tuner wants it: whatever says that the device or the lease is gone is DEVICE_TIMEOUT."""

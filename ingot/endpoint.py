@@ -32,7 +32,7 @@ Array = NDArray[Any]
 """An array of numpy, of any element type."""
 
 _DTYPES = {name: storage_dtype(dtype) for name, dtype in DTYPES.items()}
-_VARIABLE = "INGOT_RUNTIME_HTTP_ADDRESS"
+_START = "Start it with `ingot up`, or set INGOT_RUNTIME_HTTP_ADDRESS to where it runs."
 _JSON_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -151,7 +151,7 @@ class Endpoint:
         try:
             connection.connect()
         except OSError as error:
-            raise unreachable(self.address, str(error), _VARIABLE) from error
+            raise unreachable(self.address, str(error), _START) from error
         try:
             connection.request(method, path, body, headers)
             response = connection.getresponse()
@@ -159,7 +159,7 @@ class Endpoint:
         except TimeoutError as error:
             raise late(self.address, str(error)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise unreachable(self.address, str(error), _VARIABLE) from error
+            raise unreachable(self.address, str(error), _START) from error
         finally:
             connection.close()
         if response.status != 200:

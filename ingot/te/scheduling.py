@@ -80,17 +80,25 @@ class Schedule:
         return self._rewrite(rewriting.cache_write(self._program, self._name(which)))
 
     def cache_read(
-        self, which: Tensor | Stage | str, readers: Sequence[Tensor | Stage | str] | Tensor | Stage | str
+        self,
+        which: Tensor | Stage | str,
+        readers: Sequence[Tensor | Stage | str] | Tensor | Stage | str,
+        order: Sequence[int] | None = None,
     ) -> Stage:
         """Let ``readers`` read a tensor through a copy; returns the new stage, ``A.local``.
 
         before: ``T[i] = f(A[g(i)])``
         after:  ``A.local[j] = A[j]; T[i] = f(A.local[g(i)])``
+        order (1, 0): ``A.local[j, i] = A[i, j]; T[i] = sum over k of A.local[k, g(i)]`` for ``A[g(i), k]``
+
+        Args:
+            order: of the axes of the tensor in the copy, outermost first; as they are by default.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, one of them does not read it.
+            IngotError: INVALID_ARGUMENT, one of them does not read it, or ``order`` does not name each axis once.
         """
-        return self._rewrite(rewriting.cache_read(self._program, self._value(which), self._names(readers)))
+        axes = None if order is None else tuple(whole_number(a, "an axis of cache_read") for a in order)
+        return self._rewrite(rewriting.cache_read(self._program, self._value(which), self._names(readers), axes))
 
     def rfactor(self, which: Tensor | Stage | str, axis: str, factor: int, *, outer: bool = False) -> Stage:
         """Reduce in two steps; returns the new stage, ``T.rf``, which has an axis more, ``k_inner`` (``outer``: ``k_outer``).

@@ -24,7 +24,7 @@ import numpy as np
 
 from compiler_service.compiler.tensor_expr.strides import Strides
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Scalar, Var, lift, walk
+from shared_ir.expr import Expr, Scalar, Var, lift, variables, walk
 from shared_ir.expr.dim import Dim, as_dim
 
 
@@ -181,6 +181,11 @@ def topological(output: Tensor) -> tuple[Tensor, ...]:
 
     visit(output)
     return tuple(order)
+
+
+def varies(load: Load, axis: str) -> bool:
+    """Whether ``load`` reads other elements where ``axis`` advances."""
+    return any(axis_var(axis) in variables(index) for index in load.indices)
 
 
 def loads(body: Expr) -> Iterator[Load]:

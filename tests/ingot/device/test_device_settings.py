@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from compiler_service.compiler.codegen.toolchain.host import host_target
 from ingot.device.settings import DeviceSettings
 from ingot.device.trust import trust_at
+from ingot.devices import connect
 from ingot.server_address import device_address
 from shared_ir.artifact.signature import SigningKey, public_pem
 from shared_ir.errors import ErrorCode, IngotError
@@ -91,3 +93,10 @@ def test_addresses_of_devices(text: str, whole: str) -> None:
 def test_what_is_no_address_of_a_device(text: str) -> None:
     with pytest.raises(IngotError):
         device_address(text)
+
+
+def test_a_device_that_does_not_run_is_said_with_what_starts_it() -> None:
+    with pytest.raises(IngotError) as caught:
+        connect(["127.0.0.1:1"], host_target(), SigningKey.generate())
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert "`ingot device serve`" in caught.value.remedy

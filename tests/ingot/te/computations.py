@@ -124,7 +124,7 @@ def draw_primitive(draw: random.Random, schedule: te.Schedule) -> None:
         lambda: stage.compute_inline(),
         lambda: stage.compute_root(),
         lambda: schedule.cache_write(stage),
-        lambda: schedule.cache_read(draw.choice(names), other),
+        lambda: schedule.cache_read(draw.choice(names), other, draw.choice([None, (0, 1), (1, 0), (2, 0, 1), (0,)])),
         lambda: schedule.pack(draw.choice(names), other, draw.randrange(3), draw.choice([1, 2, 4, 8])),
         lambda: stage.prefetch(draw.choice(names), loop, draw.choice([0, 1, 3])),
         lambda: stage.storage_align(draw.choice([4, 16]), draw.choice([0, 1, 5])),

@@ -45,6 +45,38 @@ def test_each_product_is_a_nest_and_all_of_softmax_another() -> None:
     ]
 
 
+ROWS, TURNED = te.placeholder((48, 64), name="r"), te.placeholder((32, 64), name="t")
+WINDOWS = te.placeholder((6, 3, 3, 64), name="w")
+IMAGE = te.placeholder((8, 8, 64), name="x")
+
+
+@pytest.mark.parametrize(
+    ("out", "args"),
+    [
+        (te.sum((48, 32), 64, lambda i, j, k: ROWS[i, k] * TURNED[j, k], name="y"), (ROWS, TURNED)),
+        (te.sum((48, 48), 64, lambda i, j, k: ROWS[i, k] * ROWS[j, k], name="y"), (ROWS,)),
+        (
+            te.sum(
+                (6, 6, 6), (3, 3, 64), lambda y, x, o, a, b, c: IMAGE[y + a, x + b, c] * WINDOWS[o, a, b, c], name="y"
+            ),
+            (IMAGE, WINDOWS),
+        ),
+    ],
+    ids=["turned", "with itself", "windows"],
+)
+def test_a_product_reads_an_operand_that_lies_along_the_sum_through_a_turned_copy(
+    out: te.Tensor, args: tuple[te.Tensor, ...]
+) -> None:
+    s = te.default_schedule(out, target=SERVER)
+    assert f"vectorize('{args[-1].name}.local'" in str(s)
+    assert "unroll('y.acc'" in str(s), "a tile stays in registers"
+    numbers = np.random.default_rng(3)
+    arrays = {a: numbers.random([int(d) for d in a.shape], np.float32) for a in args}
+    plain = interpreted(te.schedule(out), arrays, {})
+    np.testing.assert_allclose(interpreted(s, arrays, {}), plain, rtol=1e-5)
+    np.testing.assert_allclose(te.build(te.default_schedule(out), args)(*arrays.values()), plain, rtol=1e-5)
+
+
 def test_rows_that_are_normalised_are_one_nest() -> None:
     out = te.nn.layer_normalization(A, G)[0]
     assert list(te.lower(te.default_schedule(out), [A, G]).functions) == ["scaled"]

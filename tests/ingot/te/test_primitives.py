@@ -89,6 +89,14 @@ def test_copies_of_what_is_read_and_written() -> None:
     assert heads(s)[1:4] == ["for i_1 in 0..8:", "stack summed_acc: float32[1]", "stack x_local: float32[1, 32]"]
 
 
+def test_a_copy_in_another_order() -> None:
+    s = te.schedule(SUMMED)
+    local = s.cache_read(X, SUMMED, order=(1, 0))
+    assert [str(loop) for loop in local.loops] == ["x_1", "x_0"]
+    local.compute_at(SUMMED, "i")
+    assert heads(s)[1:3] == ["for i_1 in 0..8:", "stack x_local: float32[32, 1]"]
+
+
 def test_a_sum_in_two_steps() -> None:
     s = te.schedule(SUMMED)
     partial = s.rfactor(SUMMED, "k", 8)
@@ -173,6 +181,7 @@ REFUSED: dict[str, Callable[[te.Schedule], object]] = {
     "is not computed before": lambda s: s[DOUBLED].compute_at(DOUBLED, "i"),
     "no such memory": lambda s: s[DOUBLED].compute_at(OUT, "i", scope="registers"),
     "do not read it": lambda s: s.cache_read(X, OUT),
+    "cannot be copied so": lambda s: s.cache_read(DOUBLED, OUT, (0, 0)),
     "is not reduced over j": lambda s: s.rfactor(OUT, "j", 4),
     "no memory inside of a nest": lambda s: s[OUT].storage_align(16),
     "at least one turn ahead": lambda s: s[OUT].prefetch(DOUBLED, "i", 0),

@@ -57,11 +57,11 @@ from compiler_service.compiler.tensor_expr.tensor import (
     Load,
     Placeholder,
     Tensor,
-    axis_var,
     compute,
     loads,
+    varies,
 )
-from shared_ir.expr import Expr, Var, substitute, transform, variables
+from shared_ir.expr import Expr, Var, substitute, transform
 from shared_ir.expr.simplify import Simplifier
 
 _Mark: TypeAlias = Unroll | Vectorize | Guard | Overlap | Peel | Stagger
@@ -372,7 +372,7 @@ def _cache_read(state: ScheduleState, tensor: Tensor, step: CacheRead) -> Schedu
     local = KernelStage(copy.name, copy, copy.op.body, tuple(StageLoop(n) for n in names))
 
     def reroute(node: Expr) -> Expr | None:
-        if isinstance(node, Load) and node.tensor is tensor and (not step.along or _reads_along(node, step.along)):
+        if isinstance(node, Load) and node.tensor is tensor and (not step.along or varies(node, step.along)):
             return copy[tuple(node.indices[a] for a in step.axes)]
         return None
 
@@ -380,10 +380,6 @@ def _cache_read(state: ScheduleState, tensor: Tensor, step: CacheRead) -> Schedu
         n: replace(s, body=transform(s.body, reroute)) if step.stage in ("", n) else s for n, s in state.stages.items()
     }
     return replace(state, stages={local.name: local, **others})
-
-
-def _reads_along(load: Load, axis: str) -> bool:
-    return any(axis_var(axis) in variables(index) for index in load.indices)
 
 
 def _alias(state: ScheduleState, stage: KernelStage) -> ScheduleState:

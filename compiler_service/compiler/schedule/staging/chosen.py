@@ -15,6 +15,7 @@ from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import misfit
 from compiler_service.compiler.schedule.language.steps import (
     Alias,
+    CacheRead,
     CacheWrite,
     ComputeAt,
     FetchNext,
@@ -34,7 +35,7 @@ from compiler_service.compiler.schedule.language.steps import (
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.schedule.staging.lowered import Lowerings
 from compiler_service.compiler.schedule.staging.program import Nest, ProgramKernel, StagedProgram
-from compiler_service.compiler.schedule.staging.rewriting import cache_write
+from compiler_service.compiler.schedule.staging.rewriting import cache_read, cache_write
 from compiler_service.compiler.schedule.staging.stage import InPlace, Inside, ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import Load, ReduceOp, loads
 from shared_ir.errors import IngotError
@@ -84,6 +85,8 @@ def _with_step(program: StagedProgram, step: Step) -> StagedProgram:
     match step:
         case CacheWrite(stage=name):
             return cache_write(program, name)[0]
+        case CacheRead():
+            return _with_copy(program, step)
         case Inline(stage=name):
             return program.with_stage(replace(program.stage(name), place=InPlace()))
         case ComputeAt(stage=name, consumer=consumer, loop=loop):
@@ -96,6 +99,18 @@ def _with_step(program: StagedProgram, step: Step) -> StagedProgram:
         raise misfit("the step is none of those by hand", "a step of places or loops", type(step).__name__)
     stage = program.stage(step.stage)
     return program.with_stage(replace(stage, steps=(*stage.steps, step)))
+
+
+def _with_copy(program: StagedProgram, step: CacheRead) -> StagedProgram:
+    """With the copy of an argument under the name that the steps behind ``step`` give it."""
+    readers = (step.stage,) if step.stage else ()
+    found = [v for v in program.values.values() if v.name == step.tensor and v.name not in program.stages]
+    if not readers or not found:
+        raise misfit("the step is none of those by hand", "a copy of an argument for one stage", str(step))
+    program, name = cache_read(program, found[0], readers, step.axes, step.along)
+    if name != f"{step.tensor}.local":
+        raise misfit("the name of the copy is taken", f"{step.tensor}.local", name)
+    return program
 
 
 def _nests(program: StagedProgram) -> tuple[Nest, ...]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 
 from compiler_service.compiler.schedule.language.state import misfit
 from compiler_service.compiler.schedule.staging.program import StagedProgram
-from compiler_service.compiler.schedule.staging.stage import ProgramStage, stage_value
+from compiler_service.compiler.schedule.staging.stage import ProgramStage
 from compiler_service.compiler.tensor_expr.tensor import (
     Axis,
     Compute,
@@ -16,6 +16,7 @@ from compiler_service.compiler.tensor_expr.tensor import (
     Tensor,
     identity_of,
     placeholder,
+    varies,
 )
 from shared_ir.expr import Expr, ceil_div, lift, select, substitute, transform
 from shared_ir.expr.dim import as_dim
@@ -37,20 +38,41 @@ def cache_write(program: StagedProgram, name: str) -> tuple[StagedProgram, str]:
     return program.with_stage(replace(stage, definition=copied)), value.name
 
 
-def cache_read(program: StagedProgram, source: Tensor, readers: Collection[str]) -> tuple[StagedProgram, str]:
+def cache_read(
+    program: StagedProgram,
+    source: Tensor,
+    readers: Collection[str],
+    order: Sequence[int] | None = None,
+    along: str = "",
+) -> tuple[StagedProgram, str]:
     """With a copy of ``source``, which ``readers`` read in its place; the name of the copy.
 
     before: ``T[i] = f(A[g(i)])``
     after:  ``A.local[j] = A[j]; T[i] = f(A.local[g(i)])``
 
+    Args:
+        order: of the axes of ``source`` in the copy, outermost first; as they are by default.
+        along: an axis of the readers; what else they read of ``source`` than along it stays as it is.
+
     Raises:
-        IngotError: INVALID_ARGUMENT, a stage of ``readers`` does not read ``source``.
+        IngotError: INVALID_ARGUMENT, a stage of ``readers`` does not read ``source``, or ``order`` is none of its axes.
     """
     _require_readers(program, source, readers, "cache_read")
+    order = tuple(range(source.rank)) if order is None else tuple(order)
+    if sorted(order) != list(range(source.rank)):
+        raise misfit(f"{source.name} cannot be copied so", f"an order of {source.rank} axes", str(list(order)))
     axes = tuple(Axis(f"{source.name}_{number}", extent) for number, extent in enumerate(source.shape))
-    value = stage_value(program.fresh(f"{source.name}.local"), source)
-    copied = ProgramStage(value, Compute(axes, source[tuple(a.var for a in axes)]))
-    return _through(program, copied, readers, lambda load: value[load.indices] if load.tensor is source else None)
+    copy = placeholder(
+        program.fresh(f"{source.name}.local"), tuple(source.shape[number] for number in order), source.dtype
+    )
+    copied = Compute(tuple(axes[number] for number in order), source[tuple(a.var for a in axes)])
+
+    def read(load: Load) -> Expr | None:
+        if load.tensor is not source or (along and not varies(load, along)):
+            return None
+        return copy[tuple(load.indices[number] for number in order)]
+
+    return _through(program, ProgramStage(copy, copied), readers, read)
 
 
 def pack(

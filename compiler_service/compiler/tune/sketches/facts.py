@@ -9,7 +9,7 @@ from compiler_service.compiler.schedule.model.analysis import depends, steps_alo
 from compiler_service.compiler.schedule.model.tiles import lanes
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import InPlace, ProgramStage
-from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Load, Tensor, loads
+from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Load, Tensor, loads, varies
 from shared_ir.expr import walk
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
@@ -34,11 +34,6 @@ def is_contiguous(load: Load, axis: str) -> bool:
     if not load.indices or any(depends(i, axis) for i in load.indices[:-1]):
         return False
     return steps_along(load.indices[-1], axis)
-
-
-def varies(load: Load, axis: str) -> bool:
-    """Whether ``load`` reads other elements where ``axis`` advances."""
-    return any(depends(i, axis) for i in load.indices)
 
 
 def distinct_loads(stage: Compute) -> tuple[Load, ...]:

@@ -9,8 +9,8 @@ from compiler_service.compiler.schedule.model.tiles import SQUARE_SIDES, lanes
 from compiler_service.compiler.schedule.staging import rewriting
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import ProgramStage
-from compiler_service.compiler.tensor_expr.tensor import Compute, Load, axis_var
-from compiler_service.compiler.tune.sketches.facts import distinct_loads, is_contiguous, unknown, varies
+from compiler_service.compiler.tensor_expr.tensor import Compute, Load, axis_var, varies
+from compiler_service.compiler.tune.sketches.facts import distinct_loads, is_contiguous, unknown
 from compiler_service.compiler.tune.sketches.nesting import StageLoops, vector_loops
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target

@@ -20,15 +20,8 @@ from compiler_service.compiler.schedule.model.tiles import chunk, lanes, registe
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.rewriting import cache_write, rfactor
 from compiler_service.compiler.schedule.staging.stage import Inside, ProgramStage
-from compiler_service.compiler.tensor_expr.tensor import Axis, Compute
-from compiler_service.compiler.tune.sketches.facts import (
-    distinct_loads,
-    readers_of,
-    reused_axis,
-    turned_axis,
-    unknown,
-    varies,
-)
+from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, varies
+from compiler_service.compiler.tune.sketches.facts import distinct_loads, readers_of, reused_axis, turned_axis, unknown
 from compiler_service.compiler.tune.sketches.members import member_loops, place_members
 from compiler_service.compiler.tune.sketches.nesting import StageLoops, VectorLoops, vector_loops, vectors_knob
 from compiler_service.compiler.tune.sketches.operands import operand, packed, packs_columns, packs_rows
