@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
+from ingot.arguments import require_kind
 from ingot.home import home_directory
 from ingot.sources import compiler as compiler
 from ingot.sources import model_source as model_source
@@ -50,6 +51,7 @@ def save_artifacts(
     from shared_ir.artifact.layout import save_version
     from shared_ir.artifact.signature import local_keys
 
+    require_kind(directory, (str, Path), "directory", "the path of a folder")
     with told("the compiled model cannot be written", Path(directory)):
         signer, _ = local_keys(home_directory(home))
         return save_version(Path(directory), tag, artifacts, signer)

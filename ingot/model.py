@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
 
+from ingot.arguments import require_kind, require_threads
 from ingot.home import home_directory
 from shared_ir.artifact.value import CompiledArtifact
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import told
 
 if TYPE_CHECKING:
     from runtime_service.loading.model import Model
 
+Executor: TypeAlias = Literal["aot", "graph"]
+
 
 def load(
     artifact: str | Path | CompiledArtifact,
     threads: int | None = None,
-    executor: Literal["aot", "graph"] = "aot",
+    executor: Executor = "aot",
     *,
     tag: str | None = None,
     home: str | Path | None = None,
@@ -31,13 +35,24 @@ def load(
         home: installation whose ``trust/`` names the keys that may sign what is loaded from a folder.
 
     Raises:
-        IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
+        IngotError: INVALID_ARGUMENT, ``artifact``, ``threads`` or ``executor`` are none; NOT_FOUND, ARTIFACT_UNTRUSTED,
+            ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
     """
     # NOTE: imported here so that `import ingot` loads neither the runtime nor `cryptography`.
     from runtime_service.loading.loader import load_model, load_version
 
+    require_threads(threads)
+    if executor not in get_args(Executor):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "there is no such executor",
+            field="executor",
+            expected=" or ".join(get_args(Executor)),
+            received=repr(executor)[:80],
+        )
     if isinstance(artifact, CompiledArtifact):
         return load_model(artifact, threads, executor)
+    require_kind(artifact, (str, Path), "artifact", "what ingot.compile gives, or the folder that it was saved in")
     from shared_ir.artifact.signature import TrustStore
 
     with told("the compiled model cannot be read", Path(artifact)):

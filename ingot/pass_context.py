@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from ingot.arguments import require_kind
 from shared_ir.errors import ErrorCode, IngotError
 
 if TYPE_CHECKING:
@@ -57,8 +58,13 @@ class PassContext:
             raise _refused(
                 "the passes to leave out are a list of names", "disabled", f"[{self.disabled!r}]", self.disabled
             )
+        require_kind(self.disabled, Iterable, "disabled", "a list of names")
         object.__setattr__(self, "disabled", tuple(self.disabled))
+        require_kind(self.instruments, Iterable, "instruments", "a list of ir.Instrument")
         object.__setattr__(self, "instruments", tuple(self.instruments))
+        for own in self.instruments:
+            if not (hasattr(own, "before") and hasattr(own, "after")):
+                raise _refused("an instrument is told before and after each pass", "instruments", "ir.Instrument", own)
 
     def __enter__(self) -> PassContext:
         self._active.set((*self._active.get(), self))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ingot.arguments import require_kind
 from ingot.compiling import Progress, Shapes, has_children
 from ingot.compiling import compile as compile_here
 from ingot.home import RECORDS_FILE, home_directory
@@ -102,6 +103,7 @@ def tune(
         IngotError: whatever keeps the model from being compiled; INVALID_ARGUMENT, the target is not this machine, or the effort is none;
             DEVICE_TIMEOUT, the other machine is lost: what was learned is in the file.
     """
+    require_kind(records, (str, Path, type(None)), "records", "the path of a file")
     path = Path(records) if records is not None else home_directory() / RECORDS_FILE
     run = _Run(model, chosen_target(target), _seconds(seconds), path, again, progress or _silent, in_process, measurer)
     return run.tune({"shapes": {} if shapes is None else shapes, **options})

@@ -13,6 +13,7 @@ from typing import Any, Self
 import numpy as np
 
 from compiler_service.compiler.program.module_source import ModuleSource
+from ingot.arguments import require_kind
 from ingot.ir.calls import call_order, check_calls, linked
 from ingot.ir.files import read_module, write_module
 from ingot.ir.functions import Function, GraphFunction, interpreted
@@ -184,6 +185,7 @@ class Module:
         Raises:
             IngotError: INVALID_ARGUMENT, with line and, in graphs, column.
         """
+        require_kind(text, str, "text", "what str(module) gives")
         model, graphs, end = parse_graphs(text, constants or {})
         starts = [found.start() for found in _LOOPS.finditer(text, end)]
         if text[end : starts[0] if starts else None].strip():

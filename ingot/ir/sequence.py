@@ -11,6 +11,7 @@ from compiler_service.compiler.graph_passes.parts.regions import region_of
 from compiler_service.compiler.graph_passes.rewriting import pass_manager
 from compiler_service.compiler.graph_passes.rewriting.facts import GraphFact
 from compiler_service.compiler.pass_order import check_order
+from ingot.arguments import require_kind
 from ingot.ir.external_calls import with_parts
 from ingot.ir.module import Module
 from ingot.ir.passing import ANNOTATED, CompilerPass, Pass, run_watched
@@ -36,6 +37,7 @@ class Sequential:
     passes: tuple[Pass, ...]
 
     def __init__(self, passes: Iterable[Pass | Sequential]) -> None:
+        require_kind(passes, Iterable, "passes", "a list of passes")
         flat = [p for item in passes for p in (item.passes if isinstance(item, Sequential) else (item,))]
         strange = [getattr(p, "__name__", type(p).__qualname__) for p in flat if not isinstance(p, Pass)]
         if strange:

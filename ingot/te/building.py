@@ -17,6 +17,7 @@ from typing import overload
 from compiler_service.compiler.by_hand import StagedFunction
 from compiler_service.compiler.schedule.staging.lowered import LoweredKernel
 from compiler_service.compiler.tensor_expr.tensor import Tensor
+from ingot.arguments import require_kind, require_threads
 from ingot.artifact import chosen_target
 from ingot.functions import CompiledFunction, CompiledModule, Form
 from ingot.ir.loops import LoopFunction
@@ -38,6 +39,8 @@ def lower(schedule: Schedule, args: Sequence[Tensor], target: str | Target = "ho
     Raises:
         IngotError: INVALID_ARGUMENT, ``args`` lack a tensor that is read, or the target lacks an instruction; INVALID_TARGET.
     """
+    require_kind(schedule, Schedule, "schedule", "te.schedule(T)")
+    require_kind(name, str, "name", "a name such as 'add'")
     return _program(schedule, schedule._lowered(chosen_target(target)), _arguments(schedule, args), name)
 
 
@@ -101,6 +104,7 @@ def build(
             is no identifier, the schedule does not fit, or reads at a position from data that is not proven to be inside;
             INVALID_TARGET.
     """
+    require_threads(threads)
     if isinstance(schedule, Schedule):
         return _function(schedule, args, chosen_target(target), name, threads)
     machine, named = chosen_target(target), schedule if isinstance(schedule, Mapping) else {"": schedule}
@@ -117,6 +121,7 @@ def _misuse(message: str, expected: str, received: object) -> IngotError:
 
 
 def _function(schedule: Schedule, args: Sequence[Tensor], target: Target, name: str, threads: int) -> CompiledFunction:
+    require_kind(name, str, "name", "a name such as 'add'")
     if not name.isidentifier():
         expected = "a name such as 'add'"
         raise IngotError(

@@ -9,7 +9,7 @@ A primitive that does not fit raises INVALID_ARGUMENT with a sentence, and leave
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Self
 
@@ -22,6 +22,7 @@ from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lo
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.schedule.staging.stage import AtRoot, InPlace, Inside, Place
 from compiler_service.compiler.tensor_expr.tensor import Tensor
+from ingot.arguments import require_kind
 from ingot.artifact import chosen_target
 from ingot.te.loops import LoopLike, misfit, refuse, whole_number
 from ingot.te.nest import LoopNest
@@ -97,6 +98,7 @@ class Schedule:
         Raises:
             IngotError: INVALID_ARGUMENT, one of them does not read it, or ``order`` does not name each axis once.
         """
+        require_kind(order, (Iterable, type(None)), "order", "each axis of the tensor once, such as (1, 0)")
         axes = None if order is None else tuple(whole_number(a, "an axis of cache_read") for a in order)
         return self._rewrite(rewriting.cache_read(self._program, self._value(which), self._names(readers), axes))
 

@@ -19,6 +19,7 @@ from collections.abc import Callable, Sequence
 from compiler_service.compiler.tensor_expr import tensor as definitions
 from compiler_service.compiler.tensor_expr.tensor import Placeholder, ReduceOp, Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
+from ingot.arguments import require_kind
 from ingot.te.expressions import Dim, dtype_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -123,6 +124,7 @@ def _dim(extent: Dim) -> Dim:
 
 def _axes(body: Body, count: int, prefix: str) -> tuple[str, ...]:
     """The names of the parameters of ``body`` that have no default; for ``*i`` numbered ones."""
+    require_kind(body, Callable, "body", "a function of the axes, such as lambda i, j: A[i, j] * 2.0")  # type: ignore[arg-type]
     parameters = [p for p in inspect.signature(body).parameters.values() if p.default is p.empty]
     if any(p.kind is p.VAR_POSITIONAL for p in parameters):
         return tuple(f"{prefix}{number}" for number in range(count))

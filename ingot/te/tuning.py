@@ -44,6 +44,7 @@ from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
 from compiler_service.compiler.tune.tuning import require_measurable
 from compiler_service.compiler.tune.watching import TaskProgress
 from compiler_service.compiler.version import compiler_version
+from ingot.arguments import require_kind
 from ingot.artifact import chosen_target
 from ingot.functions import CompiledFunction
 from ingot.te.building import build
@@ -187,6 +188,11 @@ def tune(
     """
     machine = chosen_target(target)
     _require_meant(what, seconds)
+    require_kind(args, (list, tuple), "args", "a list of what is read")
+    require_kind({} if symbols is None else symbols, Mapping, "symbols", "{'n': 128}")
+    require_kind(seed, int, "seed", "a whole number")
+    for name, value in (symbols or {}).items():
+        require_kind(value, int, f"symbols[{name!r}]", "a whole number")
     if measurer is None:
         require_measurable(machine)
     problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
