@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import TYPE_CHECKING, Literal
 
 from ingot.arguments import require_kind, require_threads
 from ingot.home import home_directory
@@ -14,13 +14,13 @@ from shared_ir.storage.faults import told
 if TYPE_CHECKING:
     from runtime_service.loading.model import Model
 
-Executor: TypeAlias = Literal["aot", "graph"]
+_EXECUTORS = ("aot", "graph")
 
 
 def load(
     artifact: str | Path | CompiledArtifact,
     threads: int | None = None,
-    executor: Executor = "aot",
+    executor: Literal["aot", "graph"] = "aot",
     *,
     tag: str | None = None,
     home: str | Path | None = None,
@@ -42,12 +42,12 @@ def load(
     from runtime_service.loading.loader import load_model, load_version
 
     require_threads(threads)
-    if executor not in get_args(Executor):
+    if executor not in _EXECUTORS:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "there is no such executor",
             field="executor",
-            expected=" or ".join(get_args(Executor)),
+            expected=" or ".join(_EXECUTORS),
             received=repr(executor)[:80],
         )
     if isinstance(artifact, CompiledArtifact):

@@ -50,8 +50,9 @@ with needing("compiler", "ingot.te"):
     from ingot.te.loops import Loop
     from ingot.te.operators import register_operator
     from ingot.te.scheduling import Schedule, Stage, default_schedule, schedule
+    from ingot.te.templates import Config, Template, template
     from ingot.te.tensors import Tensor, compute, max, min, placeholder, reduce, sum, text
-    from ingot.te.tuning import Config, Template, Tuned, template, tune
+    from ingot.te.tuning import Tuned, tune
     from shared_ir.expr import Expr
 
 __all__ = (

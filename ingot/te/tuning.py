@@ -17,7 +17,6 @@
 
 from __future__ import annotations
 
-import functools
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -49,6 +48,7 @@ from ingot.artifact import chosen_target
 from ingot.functions import CompiledFunction
 from ingot.te.building import build
 from ingot.te.scheduling import Schedule
+from ingot.te.templates import Template
 from ingot.te.tensors import Tensor, is_placeholder
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, evaluate
@@ -56,58 +56,6 @@ from shared_ir.machine.target import Target
 
 _EXTENT = 64
 """Elements along an axis whose length only a call knows, while it is measured."""
-
-Config = Knobs
-"""What a template asks: ``cfg.choice``, ``cfg.range``, ``cfg.split``, ``cfg.flag``, each with the default."""
-
-
-class Template:
-    """A function ``(cfg, *args) -> te.Schedule`` that leaves sizes and orders open; see :func:`template`.
-
-    Attributes:
-        name: of the function.
-    """
-
-    def __init__(self, function: Callable[..., Schedule]) -> None:
-        self._function = function
-        self.name: str = getattr(function, "__name__", "template")
-        functools.update_wrapper(self, function)
-
-    def __call__(self, cfg: Config, *args: Any) -> Schedule:
-        """The schedule with the answers of ``cfg``.
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, a step does not fit, or the function gives no schedule or ends the process.
-        """
-        try:
-            found = self._function(cfg, *args)
-        except (
-            SystemExit
-        ) as error:  # it is called again and again, here and in other processes: it must not end any of them
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the template {self.name} ends the process",
-                expected="what te.schedule gives",
-                received=f"SystemExit({error.code!r})"[:80],
-            ) from error
-        if not isinstance(found, Schedule):
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the template {self.name} gives no schedule",
-                expected="what te.schedule gives",
-                received=repr(found)[:80],
-            )
-        return found
-
-    def schedule(self, *args: Any, values: Values = NO_VALUES) -> Schedule:
-        """The schedule with these answers, by the names of the knobs; the defaults for all others."""
-        return self(Knobs(values), *args)
-
-
-def template(function: Callable[..., Schedule]) -> Template:
-    """Makes a template of a function ``(cfg, *args) -> te.Schedule``: it asks ``cfg`` for each size or order that it leaves open, with
-    the default, and schedules by the answers. Which knobs there are may depend on answers before."""
-    return Template(function)
 
 
 @dataclass(frozen=True)
@@ -188,11 +136,7 @@ def tune(
     """
     machine = chosen_target(target)
     _require_meant(what, seconds)
-    require_kind(args, (list, tuple), "args", "a list of what is read")
-    require_kind({} if symbols is None else symbols, Mapping, "symbols", "{'n': 128}")
-    require_kind(seed, int, "seed", "a whole number")
-    for name, value in (symbols or {}).items():
-        require_kind(value, int, f"symbols[{name!r}]", "a whole number")
+    _require_kinds(args, symbols, seed)
     if measurer is None:
         require_measurable(machine)
     problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
@@ -234,6 +178,14 @@ def _require_meant(what: object, seconds: object) -> None:
             expected="a number of seconds",
             received=repr(seconds)[:80],
         )
+
+
+def _require_kinds(args: object, symbols: Mapping[str, int] | None, seed: object) -> None:
+    require_kind(args, (list, tuple), "args", "a list of what is read")
+    require_kind({} if symbols is None else symbols, Mapping, "symbols", "{'n': 128}")
+    require_kind(seed, int, "seed", "a whole number")
+    for name, value in (symbols or {}).items():
+        require_kind(value, int, f"symbols[{name!r}]", "a whole number")
 
 
 @dataclass
