@@ -26,6 +26,12 @@ _CACHES = frozenset({"Concat", "ScatterND", "ScatterElements", "TensorScatter"})
 
 _SHOW_BITS = frozenset({"BitCast", CALL_OP})
 
+_JUMP = frozenset({"Floor", "Ceil", "Round", "Sign", "Mod", "ThresholdedRelu", "Shrink", "Hardmax", "OneHot", "Range"})
+"""Operators of floats whose results jump where an operand changes in its last bit."""
+
+_CALM = frozenset({"Shape", "Size", "QuantizeLinear"})
+"""Operators whose results are no floats, and hang on sizes alone, or change by one step where an operand changes in its last bit."""
+
 
 @dataclass(frozen=True)
 class WidenFloats(Pass):
@@ -34,7 +40,9 @@ class WidenFloats(Pass):
     Processors convert halves, few calculate with them, and not with the accuracy of a sum in float32. So results keep their
     excess precision, as XLA's do (``xla_allow_excess_precision``): Casts to halves fall away, and with them all that stands between
     two operators that belong together. A half is left where the model shows one, at its inputs and outputs and where bits are
-    looked at, and in tables and caches, of which memory has half as many bytes to give. Numbers that are cast to a half and back,
+    looked at, and in tables and caches, of which memory has half as many bytes to give; and it is read where it decides something:
+    by comparisons, by whatever gives positions, integers or truth (ArgMax, TopK, NonZero, Cast), and by steps (Floor, Sign): what is equal
+    in the model is equal here. Numbers that are cast to a half and back,
     with nothing computed in between, are rounded: the model asks for that alone. So are those that float64 is cast to: by way of float32
     they would be rounded twice.
     """
@@ -57,6 +65,13 @@ class WidenFloats(Pass):
 
 def _mentions_narrow(node: Node) -> bool:
     return any(v.dtype in HALVES for v in (*node.operands, *node.results))
+
+
+def _decides(node: Node) -> bool:
+    """Whether other results come of halves that differ in what was rounded off."""
+    is_half = any(v.dtype in HALVES for v in node.operands)
+    jumps = node.op in _JUMP or any(not v.dtype.is_float for v in node.results)
+    return is_half and jumps and node.op not in _CALM
 
 
 def _narrows_doubles(node: Node) -> bool:
@@ -119,7 +134,7 @@ class _Scope:
             self._keep(node)
         elif node.op == "Cast" and node.results[0].dtype in {DType.FLOAT32, *HALVES}:
             self._cast(node)
-        elif self._stays(node):
+        elif self._stays(node) or _decides(node):
             self._keep(node)
         else:
             self._compute(node)

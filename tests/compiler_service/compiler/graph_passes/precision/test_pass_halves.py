@@ -102,11 +102,11 @@ def test_numbers_of_other_kinds_become_float32_at_once() -> None:
           %i: int64[4] = Cast(%x) {to=int64}
           %a: float16[4] = Cast(%i) {to=float16}
           %b: float16[4] = Neg(%a)
-          %y: int64[4] = Cast(%b) {to=int64}
+          %y: float32[4] = Cast(%b) {to=float32}
         }""")
     )
     assert not halves(after)
-    assert ops(after) == ["Cast", "Cast", "Neg", "Cast"]
+    assert ops(after) == ["Cast", "Cast", "Neg", "Identity"]
 
 
 def test_of_a_table_only_what_is_read_is_widened() -> None:
@@ -282,3 +282,38 @@ def test_constants_that_products_do_not_read_are_folded() -> None:
       %y: float32[2] = Add(%x, %w)
     }""")
     assert ops(run_passes(before, FoldConstants(), Fuse())) == ["Add"]
+
+
+DECIDING = {
+    "Equal": "%y: bool[n] = Equal(%a, %b)",
+    "Less": "%y: bool[n] = Less(%a, %b)",
+    "GreaterOrEqual": "%y: bool[n] = GreaterOrEqual(%a, %b)",
+    "Cast": "%y: int32[n] = Cast(%a) {to=int32}",
+    "Floor": "%s: HALF[n] = Floor(%a)\n%y: float32[n] = Cast(%s) {to=float32}",
+    "Sign": "%s: HALF[n] = Sign(%a)\n%y: float32[n] = Cast(%s) {to=float32}",
+    "ArgMax": "%y: int64[1] = ArgMax(%a) {axis=0}",
+    "Cast to bool": "%q: bool[n] = Cast(%a) {to=bool}\n%y: int64[n] = Cast(%q) {to=int64}",
+    "IsInf": "%y: bool[n] = IsInf(%a)",
+}
+"""From float32 rounded to halves, %a and %b, to what they decide."""
+
+
+@pytest.mark.parametrize("op", DECIDING)
+@pytest.mark.parametrize("half", ["float16", "bfloat16"])
+def test_what_halves_decide_they_decide_as_the_model_rounds_them(op: str, half: str) -> None:
+    """Numbers that are apart in float32, and mostly the same as halves: what was rounded off must not come back."""
+    text = f"""graph main(%x: float32[64], %z: float32[64]) -> (%y) {{
+      %a: HALF[64] = Cast(%x) {{to=HALF}}
+      %b: HALF[64] = Cast(%z) {{to=HALF}}
+      {DECIDING[op]}
+    }}"""
+    before = graph(text.replace("HALF", half).replace("[n]", "[64]"))
+    numbers = np.random.default_rng(7)
+    x = (4 + numbers.integers(0, 3, 64) + numbers.uniform(-1e-4, 1e-4, 64)).astype(np.float32)
+    x[5], x[6], x[7] = 65519.9, 65520.1, 1e-9
+    z = (x * (1 + numbers.uniform(-1e-4, 1e-4, 64))).astype(np.float32)
+    given = {"x": x, "z": z}
+    for found, wanted in zip(
+        run_graph(run_passes(before, WidenFloats()), given), run_graph(before, given), strict=True
+    ):
+        np.testing.assert_array_equal(found, wanted)
