@@ -14,7 +14,8 @@ import pytest
 from onnx import TensorProto, helper
 
 import ingot
-from compiler_service.compiler.reference.verification import compare, require_verified
+from compiler_service.compiler.reference.comparison import compare
+from compiler_service.compiler.reference.verification import require_verified
 from compiler_service.compiler.tune.measuring.device import device_timeout
 from compiler_service.jobs.reconciler import lost_too_often
 from compiler_service.jobs.records import JobStage
@@ -91,7 +92,7 @@ def bomb() -> onnx.ModelProto:
 
 def wrong_answer() -> object:
     plan = compiled(model()).plan  # type: ignore[attr-defined]
-    return compare(plan, [np.array([1, 2], np.float32)], [np.array([1, 3], np.float32)])
+    return compare(plan.outputs, [np.array([1, 2], np.float32)], [np.array([1, 3], np.float32)])
 
 
 def other_bytes(folder: Path) -> object:

@@ -33,7 +33,7 @@ from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import TuningRecordWarning, distinct_kernels
 from compiler_service.compiler.program.variants import import_variants
 from compiler_service.compiler.progress import Log, silent
-from compiler_service.compiler.reference.verification import compare
+from compiler_service.compiler.reference.comparison import compare
 from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.book import merge
@@ -254,7 +254,7 @@ def test_verification_finds_a_wrong_answer() -> None:
     assert report["outputs"][0]["max_rel_error"] < 1e-4
     right = np.ones((1, 10), np.float32)
     with pytest.raises(IngotError) as caught:
-        compare(artifact.plan, [right * 1.01], [right])
+        compare(artifact.plan.outputs, [right * 1.01], [right])
     assert caught.value.code is ErrorCode.NUMERIC_MISMATCH
     assert caught.value.tensor == "y"
 
