@@ -71,7 +71,7 @@ def test_a_product_reads_an_operand_that_lies_along_the_sum_through_a_turned_cop
     assert f"vectorize('{args[-1].name}.local'" in str(s)
     assert "unroll('y.acc'" in str(s), "a tile stays in registers"
     numbers = np.random.default_rng(3)
-    arrays = {a: numbers.random([int(d) for d in a.shape], np.float32) for a in args}
+    arrays = {a: drawn_array(numbers, a, {}) for a in args}
     plain = interpreted(te.schedule(out), arrays, {})
     np.testing.assert_allclose(interpreted(s, arrays, {}), plain, rtol=1e-5)
     np.testing.assert_allclose(te.build(te.default_schedule(out), args)(*arrays.values()), plain, rtol=1e-5)
