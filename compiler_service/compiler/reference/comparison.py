@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -31,9 +30,6 @@ def compare(
 ) -> tuple[OutputReport, ...]:
     """``outputs`` are those of ``specs`` that are tensors, ``expected`` all of them.
 
-    Of a model that computes in a narrow type, for which ``tolerance`` is wider than :data:`TOLERANCE`, numbers that nearly tie may be
-    told apart otherwise by who rounds elsewhere: of outputs that are no floats, so large a part may be something else, but not all.
-
     Raises NUMERIC_MISMATCH for the first output that is off by more than ``tolerance``, relative to its largest element.
     """
     tensors = [(s, e) for s, e in zip(specs, expected, strict=True) if s.kind is ValueKind.TENSOR]
@@ -58,15 +54,9 @@ def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray, toleran
     error = float(np.abs(a - b)[differs].max())
     scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
     relative = error / scale if scale else error
-    if relative > tolerance and not (tolerance > TOLERANCE and _nearly_ties(spec, differs, tolerance)):
+    if relative > tolerance:
         raise _mismatch(spec, f"at most {tolerance:g} of the largest element", f"{relative:.3g}")
     return OutputReport(spec.name, error, relative)
-
-
-def _nearly_ties(spec: TensorSpec, differs: np.ndarray, tolerance: float) -> bool:
-    """Whether so few elements differ that numbers which are equal but for their rounding may have decided them."""
-    few = max(1, math.ceil(differs.size * tolerance))
-    return not spec.dtype.is_float and int(differs.sum()) <= min(few, differs.size - 1)
 
 
 def _compare_strings(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> OutputReport:
