@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.loop_ir.verify import verify
+from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import METHODS, ChosenSchedule, chosen_schedule, open_schedule
 from compiler_service.compiler.schedule.language.knobs import NO_VALUES, Knobs
 from compiler_service.compiler.schedule.lower import lower
@@ -164,6 +165,36 @@ def test_as_the_model_answers_the_schedule_is_the_default(case: str) -> None:
     assert set(space.rules) <= set(rules)
     assert len(knobs.asked) > 1
     assert knobs.values == NO_VALUES
+
+
+@pytest.mark.parametrize(
+    ("window", "usual", "asked"), [(3, {2, 4}, {2, 3, 4, 5, 6}), (5, {2}, {2, 3, 4}), (7, set(), {2})]
+)
+def test_larger_tiles_are_filtered_where_they_are_asked_for(window: int, usual: set[int], asked: set[int]) -> None:
+    """No default has their errors, whatever the sizes are."""
+    for size in (8, 30, 60):
+        kernel = Space(convolution(1, size, size, 64, 64, window, 1, window // 2), ()).kernel
+        default = chosen_schedule(kernel.output, kernel.constants, AVX512, NAMES)
+        assert {step.tile for step in default.schedule if isinstance(step, Winograd)} <= usual
+        knobs = Knobs({"rule": "winograd"})
+        schedule = open_schedule(kernel.answered_by(knobs), AVX512, NAMES).schedule
+        taken = {step.tile for step in schedule if isinstance(step, Winograd)}
+        assert taken
+        assert taken <= (usual or asked)
+        tile = knobs.asked.get("winograd.tile")  # of which there is none where there is one option
+        assert set(tile.options if tile else taken) == asked
+
+
+@pytest.mark.parametrize("tile", [3, 5, 6])
+def test_tiles_that_are_asked_for_compute_the_same(tile: int) -> None:
+    space = Space(convolution(1, 12, 7, 16, 32, 3, 1, 1), ())
+    kernel, knobs = space.kernel, Knobs({"rule": "winograd", "winograd.tile": tile})
+    chosen = space.at(kernel, knobs)
+    assert next(step.tile for step in chosen.schedule if isinstance(step, Winograd)) == tile
+    feeds = random_feeds(kernel.output, {})
+    got = interpreted(kernel.output, feeds, {}, space.target, chosen.schedule, after_passes=True)
+    (wanted,) = evaluate([kernel.output], feeds, {})
+    np.testing.assert_allclose(got, wanted, rtol=0, atol=2e-5 * np.abs(wanted).max())
 
 
 @pytest.mark.sampled

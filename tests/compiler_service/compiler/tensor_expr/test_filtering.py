@@ -86,6 +86,14 @@ def test_the_bound_is_above_what_is_measured(tile: int, stride: int, transforms_
     assert measured_error(2, 3, 64) < measured_error(4, 3, 64)
 
 
+def test_what_is_asked_for_may_have_all_points() -> None:
+    for tile, kernel in [(5, 3), (6, 3), (3, 5), (4, 5)]:
+        assert is_known(tile, kernel, asked=True)
+        assert not is_known(tile, kernel)
+        assert measured_error(4, 3, 128) < measured_error(tile, kernel, 128) < 8 * measured_error(4, 3, 128)
+    assert not is_known(7, 3, asked=True)
+
+
 @pytest.mark.parametrize(("tile", "kernel", "stride"), [(6, 3, 1), (4, 5, 1), (2, 7, 1), (4, 11, 1), (5, 3, 2)])
 def test_the_bound_along_one_axis(tile: int, kernel: int, stride: int) -> None:
     typical = measured_error(tile, kernel, 128, stride, 1)

@@ -17,8 +17,8 @@ _EXTENTS_IF_UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
 _MOST_PART_OF_DIRECT_TIME, _MOST_PART_OF_DIRECT_TIME_WITH_STRIDE = 0.9, 0.86
 """The method is taken only if the model promises less than this part of the direct method's time: its rounding errors are larger. With
 a stride, transforms are a larger part of the work, and the model is less sure."""
-_CONVOLUTIONS_REMEMBERED = 64
-"""Number of convolutions of which the costs of all blockings are remembered: each point of a space asks for them."""
+_CONVOLUTIONS_REMEMBERED = 128
+"""Number of convolutions, by tiles, of which the costs of all blockings are remembered: each point of a space asks for them."""
 
 
 def choose_blocking(
@@ -31,15 +31,14 @@ def choose_blocking(
     if model.group < model.width or model.depth < model.width:
         return None
 
-    def cost(b: WinogradBlocking) -> float:
-        return sum(m.cost(b) / m.direct() for m in models) / len(models)
-
-    found = _costs(conv, target)
+    tiles = model.tiles() or (model.tiles_asked() if anyway else ())
+    found = (pair for tile in tiles for pair in _costs(conv, target, tile))
     least, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
     most = _MOST_PART_OF_DIRECT_TIME if conv.stride == 1 else _MOST_PART_OF_DIRECT_TIME_WITH_STRIDE
     if best is None or (least >= most and not anyway):
         return None
-    return _asked(model, found, cost, knobs)
+    tile = knobs.choice("tile", model.tiles_asked(), best.tile)
+    return _asked(models, _costs(conv, target, tile), knobs)
 
 
 def _models(conv: Convolution, target: Target) -> list[WinogradModel]:
@@ -49,26 +48,26 @@ def _models(conv: Convolution, target: Target) -> list[WinogradModel]:
 
 
 @lru_cache(maxsize=_CONVOLUTIONS_REMEMBERED)
-def _costs(conv: Convolution, target: Target) -> tuple[tuple[float, WinogradBlocking], ...]:
-    """(part of the direct method's time, blocking) of what is considered."""
+def _costs(conv: Convolution, target: Target, tile: int) -> tuple[tuple[float, WinogradBlocking], ...]:
+    """(part of the direct method's time, blocking) of what is considered of such tiles."""
     models = _models(conv, target)
+    cost = _mean_cost(models)
+    return tuple((cost(b), b) for b in models[0].candidates(tile))
+
+
+def _mean_cost(models: Sequence[WinogradModel]) -> Callable[[WinogradBlocking], float]:
     times = [m.direct() for m in models]
-    return tuple(
-        (sum(m.cost(b) / t for m, t in zip(models, times, strict=True)) / len(models), b)
-        for b in models[0].candidates()
-    )
+    return lambda b: sum(m.cost(b) / t for m, t in zip(models, times, strict=True)) / len(models)
 
 
 def _asked(
-    model: WinogradModel,
-    found: Sequence[tuple[float, WinogradBlocking]],
-    cost: Callable[[WinogradBlocking], float],
-    knobs: Knobs,
+    models: Sequence[WinogradModel], found: Sequence[tuple[float, WinogradBlocking]], knobs: Knobs
 ) -> WinogradBlocking:
-    """One of ``found``, or one of another size of tasks and of registers."""
-    best = knobs.narrowed(found, tile=lambda b: b.tile, chunk=lambda b: b.chunk)
+    """One of ``found``, all of one tile, or one of another size of tasks and of registers."""
+    model, cost = models[0], _mean_cost(models)
+    best = knobs.narrowed(found, chunk=lambda b: b.chunk)
     if best.chunk:
-        left = [(c, b) for c, b in found if (b.tile, b.chunk) == (best.tile, best.chunk)]
+        left = [(c, b) for c, b in found if b.chunk == best.chunk]
         return knobs.narrowed(left, channels=lambda b: b.channels)
     size = (best.rows, best.columns, best.channels)
     rows, columns = knobs.choice("task", model.tasks_asked(best.tile), size[:2])

@@ -20,6 +20,8 @@ _WINDOW_EXTENTS = {1: range(2, 64), 2: range(2, 8)}
 """Extents of windows that filtering is considered for, by the number of axes that are filtered."""
 _OUTPUTS_OF_TILE = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
 """Outputs of a tile along each axis that is filtered, the most first, by the number of such axes."""
+_OUTPUTS_OF_TILE_ASKED = range(2, 7)
+"""Those that may be asked for where two axes are filtered: larger tiles have fewer products, and larger errors."""
 _TILES_OF_LINE_PER_TASK = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tiles of a row of tiles that a task may cover where a window extends along one axis: rows may be of any length, and a task need
 not cover all of one."""
@@ -98,20 +100,26 @@ class WinogradModel:
         self._target = target
         self._images = math.prod(d for d in conv.tensor.shape[: len(conv.outer)] if isinstance(d, int))
 
-    def candidates(self) -> Iterator[WinogradBlocking]:
-        for tile in _OUTPUTS_OF_TILE[self._axes]:
-            if not is_known(tile, self.kernel, self.stride, self._axes):
-                continue
-            if self.stride > 1 and self._weights(tile) > _MOST_WEIGHT_BYTES_WITH_STRIDE:
-                continue
-            both = self._conv.filterings(tile)
-            down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
-            for rows, columns in self._task_tiles(down, across):
-                chunk = 0 if columns == across and self.is_static and self._conv.has_rows else columns
-                for channels in self._shares(rows == down and columns == across):
-                    for block in self._blocks(rows, columns, channels):
-                        yield WinogradBlocking(tile, rows, chunk, channels, *block)
-            yield from self._with_weights(tile, down, across)
+    def tiles(self) -> Sequence[int]:
+        """Outputs of a tile along an axis that are considered, the most first."""
+        known = (t for t in _OUTPUTS_OF_TILE[self._axes] if is_known(t, self.kernel, self.stride, self._axes))
+        return [t for t in known if self.stride == 1 or self._weights(t) <= _MOST_WEIGHT_BYTES_WITH_STRIDE]
+
+    def tiles_asked(self) -> Sequence[int]:
+        """Those that may be asked for."""
+        more = _OUTPUTS_OF_TILE_ASKED if self._axes == 2 and self.stride == 1 else ()
+        known = {t for t in more if is_known(t, self.kernel, self.stride, self._axes, asked=True)}
+        return sorted(known | set(self.tiles()))
+
+    def candidates(self, tile: int) -> Iterator[WinogradBlocking]:
+        both = self._conv.filterings(tile)
+        down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
+        for rows, columns in self._task_tiles(down, across):
+            chunk = 0 if columns == across and self.is_static and self._conv.has_rows else columns
+            for channels in self._shares(rows == down and columns == across):
+                for block in self._blocks(rows, columns, channels):
+                    yield WinogradBlocking(tile, rows, chunk, channels, *block)
+        yield from self._with_weights(tile, down, across)
 
     def _points(self, tile: int) -> int:
         """Products of a tile."""

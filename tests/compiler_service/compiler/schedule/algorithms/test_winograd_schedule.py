@@ -88,6 +88,11 @@ CASES = {
     "channels": ((4, 5, 4, 40), WinogradBlocking(tile=2, rows=2, columns=0, channels=32, down=2, across=2, vectors=1)),
     "columns": ((5, 9, 4, 17), WinogradBlocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2)),
     "tile2": ((5, 3, 17, 17), WinogradBlocking(tile=2, rows=2, columns=0, channels=0, down=2, across=1, vectors=2)),
+    "tile6": ((12, 6, 16, 32), WinogradBlocking(tile=6, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "tile5, ragged": (
+        (7, 9, 16, 20),
+        WinogradBlocking(tile=5, rows=2, columns=0, channels=0, down=2, across=2, vectors=1),
+    ),
     "weights": (
         (7, 6, 32, 48),
         WinogradBlocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
