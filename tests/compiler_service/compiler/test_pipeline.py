@@ -266,17 +266,25 @@ def confirmed(record: TrialRecord) -> TrialRecord:
 
 @pytest.mark.slow
 def test_tuning_records_are_used_by_the_next_compilation(tmp_path: Path) -> None:
-    source, options = ModelSource.of(MODELS["image"]), CompileOptions(tune=20, shapes={"x": (1, 3, 256, 256)})
+    source, options = ModelSource.of(MODELS["image"]), CompileOptions(shapes={"x": (1, 3, 256, 256)})
     told: list[tuple[str, int, int, str]] = []
-    records = tune_model(source, host_target(), options, lambda *said: told.append(said), journal=tmp_path / "trials")
+    for seconds in (20, 80, 320):  # a machine that others share may need longer for its first candidate
+        told.clear()
+        limited = replace(options, tune=seconds)
+        records = tune_model(
+            source, host_target(), limited, lambda *said: told.append(said), journal=tmp_path / "trials"
+        )
+        if any(re.search(r"\d+ trials, [\d.]+ ms of", message) for *_, message in told):
+            break
+    else:
+        pytest.fail(f"in {seconds} s nothing was measured: {told}")
     found, unreadable = read_lines(records)
     assert found
     assert not unreadable.count
     assert {r.target for r in found} == {str(host_target())}
     assert merge(Journal(tmp_path / "trials").read_new()) == merge(found), "each was written down as it ended"
     tuning = [said for said in told if said[0] == "tune"]
-    assert all(done <= total <= 20 for _, done, total, _ in tuning), "seconds, of those that it has"
-    assert any(re.search(r"\d+ trials, [\d.]+ ms of", message) for *_, message in tuning)
+    assert all(done <= total <= seconds for _, done, total, _ in tuning), "seconds, of those that it has"
     measured = next(r for r in found if r.outcome is OutcomeKind.MEASURED)
     data = write_lines([*found, confirmed(measured)])
     tuned = compile_model(source, host_target(), options, records=data, workers=0)
