@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 import numpy as np
 
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Graph, Value, walk_graphs
@@ -117,9 +118,20 @@ def stored_array(digest: str, type: TensorType, constants: Mapping[str, np.ndarr
     if array is None:
         raise ValueError(f"no array is given for {digest}")
     shape = static_shape(type)
+    array = _of_equal_bytes(array, digest, type.dtype)
     if array.size != math.prod(shape) or DType.of(array) is not type.dtype:
         raise ValueError(f"the array for {digest} is {DType.of(array)}{list(array.shape)}, not {type}")
     return array.reshape(shape)
+
+
+def _of_equal_bytes(array: np.ndarray, digest: str, dtype: DType) -> np.ndarray:
+    """``array``, as elements of ``dtype`` where it is of another type: arrays of equal bytes, such as zeros, have one digest, under
+    which one of them is given."""
+    given = DType.of(array)
+    if given is dtype or DType.STRING in (given, dtype) or array_digest(array) != digest:
+        return array
+    stored = storage_dtype(dtype)
+    return np.ascontiguousarray(array).reshape(-1).view(stored) if array.nbytes % stored.itemsize == 0 else array
 
 
 def static_shape(type: TensorType) -> tuple[int, ...]:

@@ -354,8 +354,8 @@ def _number(name: str, value: str, text: str) -> int:
     least = {"l1": 0, "l2": 0, "l3": 0, "masked": 0}.get(name, 1)
     number = whole_number(value)
     if number is None or not least <= number <= _MOST_OF_OPTION:
-        message, expected = f"-{name}={value} is not a number", f"an integer from {least} to {_MOST_OF_OPTION}"
-        raise _invalid(message, text, expected)
+        what = "is not a number" if number is None else "is out of range"
+        raise _invalid(f"-{name}={value} {what}", text, f"an integer from {least} to {_MOST_OF_OPTION}")
     if name == "vector-bits" and (number < 64 or number & (number - 1)):
         raise _invalid(f"-vector-bits={value} is no register width", text, "a power of two of at least 64")
     return number

@@ -66,6 +66,9 @@ SHORT_KINDS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
 """How the kind of a type is written behind a literal: ``1.0f64``."""
 _NOT_IN_NAMES = re.compile(r"\W")
 _INDENT = "    "
+_FIRST_BEYOND_INT64 = 1 << 63
+_FAR_POSITION = 10**17
+"""From here on a range of positions is written with its length, as an end would be beyond int64, or longer than what is read."""
 _RESERVED = frozenset({"inf", "nan", "true", "false", "and", "or"})
 """Words that would be read as something else than a name."""
 
@@ -112,7 +115,7 @@ class _Printer:
         symbols = [self.bind(symbol) for symbol in function.symbols]
         arguments = [f"{'out ' if buffer in outputs else ''}{self.declaration(buffer)}" for buffer in function.buffers]
         names = "; ".join(filter(None, (", ".join(arguments), ", ".join(f"{s}: int64" for s in symbols))))
-        yield f"function {_NOT_IN_NAMES.sub('_', function.name)}({names})"
+        yield f"function {_NOT_IN_NAMES.sub('_', function.name) or '_'}({names})"
         tasks = self.dim(function.tasks)
         yield f"for task {self.bind(function.task)} in 0..{tasks}:"
         yield from self.indented(function.body)
@@ -198,7 +201,7 @@ class _Printer:
 
     def index(self, index: Expr) -> str:
         match index:
-            case Ramp(base=Const(value=base), stride=Const(value=1), lanes=lanes):
+            case Ramp(base=Const(value=base), stride=Const(value=1), lanes=lanes) if abs(int(base)) < _FAR_POSITION:
                 return f"{base}:{int(base) + lanes}"
             case Ramp(base=base, stride=Const(value=1), lanes=lanes):
                 return f"{self.expr(base)}:+{lanes}"
@@ -209,7 +212,7 @@ class _Printer:
             return "..."
         match expr:
             case Const():
-                return _literal(expr)
+                return _literal(expr) if self.is_brief else _literal(_wrapped(expr))
             case Var(name=name):
                 return self.variables.get(name, name)
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in INFIX:
@@ -256,6 +259,14 @@ def _call_name(expr: Expr) -> str:
         case VectorReduce(op=reduce):
             return f"reduce.{reduce}"
     return type(expr).__name__
+
+
+def _wrapped(const: Const) -> Const:
+    """``const``, or what it is modulo 2^64: code computes sums and products of int64 so, and passes leave numbers in them that int64
+    does not hold."""
+    if const.type is not DType.INT64 or -_FIRST_BEYOND_INT64 <= const.value < _FIRST_BEYOND_INT64:
+        return const
+    return Const((int(const.value) + _FIRST_BEYOND_INT64) % (1 << 64) - _FIRST_BEYOND_INT64)
 
 
 def _literal(const: Const) -> str:

@@ -96,6 +96,26 @@ def test_constants_keep_every_bit(array: np.ndarray) -> None:
     assert found.tolist() == array.tolist() or array.dtype.kind == "f"
 
 
+@pytest.mark.parametrize("order", [1, -1])
+def test_constants_of_equal_bytes_and_other_types(order: int) -> None:
+    """They have one digest, under which one of them is given."""
+    arrays: list[np.ndarray] = [
+        np.zeros(100, np.float32),
+        np.zeros((10, 10), np.int32),
+        np.zeros((2, 25), np.float64),
+        np.zeros(400, np.bool_),
+        np.zeros(200, ml_dtypes.bfloat16),
+        np.zeros(400, ml_dtypes.int4),
+    ]
+    constants = {Value(f"c{n}", TensorType(DType.of(a), a.shape)): a for n, a in enumerate(arrays[::order])}
+    graph = Graph("g", (), tuple(constants), (), constants)
+    assert len(large_constants(graph)) == 1
+    read = parse_graph(print_graph(graph), large_constants(graph))
+    for value, array in read.constants.items():
+        assert (DType.of(array), array.shape) == (value.type.dtype, value.type.shape)
+        assert not array.astype(np.float64).any()
+
+
 def test_comments_and_layout_do_not_matter() -> None:
     text = "graph g(%x: float32[n]) -> (%y) { # comment\n  %y: float32[n]\n = Relu ( %x ) }"
     assert print_graph(parse_graph(text)) == "graph g(%x: float32[n]) -> (%y) {\n  %y: float32[n] = Relu(%x)\n}\n"

@@ -35,7 +35,7 @@ from compiler_service.compiler.loop_ir.ir import (
 )
 from compiler_service.compiler.loop_ir.parse import parse_function
 from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
-from compiler_service.compiler.loop_ir.text import expression_text, print_function
+from compiler_service.compiler.loop_ir.text import expression_text, print_function, statement_head
 from compiler_service.compiler.loop_ir.verify import verify
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.lower import lower
@@ -227,6 +227,37 @@ def test_names_that_mean_something_else_are_changed() -> None:
     task = Var("task")
     body = Block(tuple(store(b, [task], load(odd[0], task)) for b in odd))
     assert_reads_back(Function("f", tuple(odd), (Var("or"), Var("function")), task, Var("or"), body))
+
+
+def test_a_function_without_a_name_has_one_in_the_text() -> None:
+    assert assert_reads_back(Function("", (X, Y), (), T, 1, store(Y, [0, 0], load(X, 0, 0)))).name == "_"
+
+
+FIRST_BEYOND = 1 << 63
+
+
+@pytest.mark.parametrize(
+    ("index", "text"),
+    [
+        (T * 2 + Const(FIRST_BEYOND), f"t * 2 + {-FIRST_BEYOND}"),
+        (T * Const(5 - 4 * FIRST_BEYOND) + 1, "t * 5 + 1"),
+        (Const(-FIRST_BEYOND - 3), str(FIRST_BEYOND - 3)),
+        (T * Const(FIRST_BEYOND - 1), f"t * {FIRST_BEYOND - 1}"),
+    ],
+)
+def test_numbers_that_int64_does_not_hold_are_printed_modulo_2_to_the_64(index: Expr, text: str) -> None:
+    """As flattening and simplification leave them in positions."""
+    function = over_x_and_y(store(Y, [index, 0], Const(0.0, DType.FLOAT32)))
+    verify(function)
+    verify(assert_reads_back(function))
+    assert f"y[{text}, 0]" in print_function(function)
+    assert statement_head(function.body) == f"y[{expression_text(index)}, 0] = 0.0"
+
+
+@pytest.mark.parametrize("base", [FIRST_BEYOND - 2, FIRST_BEYOND, -FIRST_BEYOND, -FIRST_BEYOND - 1])
+def test_vectors_of_positions_at_the_ends_of_int64(base: int) -> None:
+    zeros = Broadcast(Const(0.0, DType.FLOAT32), 4)
+    assert_reads_back(over_x_and_y(Store(Y, (T, Ramp(Const(base), Const(1), 4)), zeros)))
 
 
 def test_vector_names_and_branches() -> None:
