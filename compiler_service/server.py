@@ -61,9 +61,9 @@ MOST_MESSAGE_BYTES = 8 * 1024 * 1024
 
 MOST_BYTES = 1 << 30
 """Of the messages that all calls hold together."""
-_UPLOADS = 32
+_MOST_UPLOADS = 32
 """Uploads at once; for more, those that stand still are let go."""
-_DOWNLOADS = 16
+_MOST_DOWNLOADS = 16
 _MODEL_CHECKS, _WAITING_CHECKS = 2, 32
 """Models that are looked at at once, and those that wait for it: each takes a child, and time."""
 _MOST_WATCHERS = 512
@@ -136,8 +136,11 @@ def start_server(settings: CompilerSettings, catalogue: Catalogue, parts: Parts)
 
 def _lanes(watchers: int) -> Callable[[str], Lane]:
     """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
-    questions, uploads = Lane("questions", 16, _SHORT_SECONDS, is_paced=True), Lane("uploads", _UPLOADS, is_paced=True)
-    downloads, checks = Lane("downloads", _DOWNLOADS, is_paced=True), Lane("checks", 4, _SHORT_SECONDS)
+    questions, uploads = (
+        Lane("questions", 16, _SHORT_SECONDS, is_paced=True),
+        Lane("uploads", _MOST_UPLOADS, is_paced=True),
+    )
+    downloads, checks = Lane("downloads", _MOST_DOWNLOADS, is_paced=True), Lane("checks", 4, _SHORT_SECONDS)
     watches = Lane("watches", 16, most_waiting=watchers)  # they hold a thread while they begin
     lanes = {CHECK: checks, WATCH: Lane("watchers", 2, most_waiting=_MOST_WATCHERS), f"/{SERVICE}/UploadModel": uploads}
     lanes |= {f"/{SERVICE}/WatchJob": watches, f"/{SERVICE}/DownloadArtifact": downloads}

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 TUNER_KEY_FILE = "tuner.pem"
 _CALL_SECONDS = 10.0
 """For a call that computes nothing."""
-_SLOWEST_UPLOAD = 256 << 10
+_LEAST_BYTES_PER_SECOND = 256 << 10
 """Bytes a second."""
 _PIECE_BYTES = 1 << 20
 _START_DEVICE = "Start it there with `ingot device serve`, on a port that this machine can reach, or name another one with --device."
@@ -109,7 +109,7 @@ class DeviceConnection:
         missing = self._measured(lambda: self._asked(lambda: self._call(self._stub.FindMissing, request)))
         for digest in missing.digests:
             data = contents[digest]
-            seconds = _CALL_SECONDS + len(data) / _SLOWEST_UPLOAD
+            seconds = _CALL_SECONDS + len(data) / _LEAST_BYTES_PER_SECOND
 
             def put(digest: str = digest, data: bytes = data, seconds: float = seconds) -> Any:
                 return self._stub.PutContent(_pieces(lease, digest, data), timeout=seconds, metadata=self._metadata)

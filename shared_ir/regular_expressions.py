@@ -13,7 +13,7 @@ _USUAL, _MOST = 256 << 10, 8 << 20
 """Bytes that RE2 may take for an expression in one direction, its states among them: of nearly all, and of the largest."""
 _USUAL_STEPS = 1000
 """Of an expression that is matched as fast in so little memory."""
-_SHOWN = 200
+_SHOWN_CHARACTERS = 200
 """Characters of an expression in an error."""
 _TOO_LARGE = "pattern too large"
 
@@ -40,7 +40,7 @@ class Pattern:
                 "a regular expression is not understood",
                 field=field,
                 expected="an expression of RE2",
-                received=f"{text[:_SHOWN]!r}: {reason[:_SHOWN]}",
+                received=f"{text[:_SHOWN_CHARACTERS]!r}: {reason[:_SHOWN_CHARACTERS]}",
             )
         self._compiled: Any = compiled
 

@@ -44,7 +44,7 @@ from shared_ir.storage.faults import told
 from shared_ir.storage.files import map_file, read_own, write_atomically
 
 _PASSED_ON = ("DEBUG", "DUMP", "VERIFY")
-_NEVER = 10.0 * 365 * 24 * 3600
+_NO_LIMIT_SECONDS = 10.0 * 365 * 24 * 3600
 _LIMITS = {"processes": StageLimits.processes}
 """It is the user's own machine and time: memory and seconds are for him to bound."""
 
@@ -185,7 +185,7 @@ def _attend(work: Path, lines: Lines) -> int:
             os.close(progress)
             os.close(printed)
         with child.leash:
-            attend(child, reports, log, lines, lambda: False, _NEVER)
+            attend(child, reports, log, lines, lambda: False, _NO_LIMIT_SECONDS)
             return child.wait()
 
 

@@ -37,7 +37,7 @@ PATIENCE: Mapping[ErrorCode, RetryPolicy] = {
     ErrorCode.STAGE_KILLED: _ACCIDENT,
 }
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
-_SPACE = 1 << 20
+_LEAST_FREE_BYTES = 1 << 20
 """Bytes without which a file system counts as full."""
 
 
@@ -87,10 +87,10 @@ def _is_full(work: Path) -> bool:
     """Whether its file system has no room, or this user none there."""
     try:
         found = os.statvfs(work)
-        if found.f_bavail * found.f_frsize < _SPACE or (found.f_files > 0 and found.f_favail == 0):
+        if found.f_bavail * found.f_frsize < _LEAST_FREE_BYTES or (found.f_files > 0 and found.f_favail == 0):
             return True
         with tempfile.TemporaryFile(dir=work) as file:
-            os.posix_fallocate(file.fileno(), 0, _SPACE)
+            os.posix_fallocate(file.fileno(), 0, _LEAST_FREE_BYTES)
     except OSError as error:
         return error.errno in _NO_ROOM
     return False

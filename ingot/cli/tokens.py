@@ -17,7 +17,7 @@ from shared_ir.service_kit.access.token_file import TokenFile, editing, read_tok
 
 TOKENS_FILE = "tokens.json"
 _QUOTAS = {"max_bytes": "bytes", "max_jobs": "jobs", "max_running_stages": "running_stages"}
-_DAY = 24 * 3600.0
+_DAY_SECONDS = 24 * 3600.0
 _LEAST_DAYS, _MOST_DAYS = 1e-4, 36_500
 """Ten seconds to a hundred years: times in the file are whole seconds, and dates end."""
 
@@ -56,7 +56,7 @@ def add_parser(commands: Any) -> None:
 
 def _new(arguments: argparse.Namespace, output: Output) -> int:
     scopes = list(TokenScope) if "all" in arguments.scope else arguments.scope
-    expires = time.time() + arguments.days * _DAY if arguments.days else 0.0
+    expires = time.time() + arguments.days * _DAY_SECONDS if arguments.days else 0.0
     with editing(_path(arguments)) as held:
         held[0], token = held[0].with_token(Principal(arguments.id, arguments.namespace, scopes_of(scopes)), expires)
     output.document({"id": arguments.id, "token": token})

@@ -25,7 +25,7 @@ from shared_ir.printable import some_of
 
 _FRAME_LINES = 5
 """Of a screen, beside rows and notes: two above, the names of the columns, how many rows there are besides, and the cursor's."""
-_NAME = 24
+_NAME_CHARACTERS = 24
 """Characters of a model's name that are shown."""
 _LONGEST_SECONDS = 5.0
 """The last bound of the histograms: of what took longer nothing else is known."""
@@ -137,7 +137,9 @@ def _screen(endpoint: Endpoint, seen: View, most: int) -> RenderableType:
     table = Table(box=None, padding=(0, 1, 0, 0), pad_edge=False, header_style="bold")
     for column in _COLUMNS:
         justify: Any = "right" if column.startswith(">") else "left"
-        table.add_column(column.removeprefix(">"), justify=justify, no_wrap=True, max_width=_NAME, overflow="ellipsis")
+        table.add_column(
+            column.removeprefix(">"), justify=justify, no_wrap=True, max_width=_NAME_CHARACTERS, overflow="ellipsis"
+        )
     shown = [row for row in seen.rows if row.state == _READY]
     for row in shown[:most]:
         table.add_row(*map(Text, _cells(row)))

@@ -36,7 +36,7 @@ from shared_ir.storage.faults import require_writable
 
 _MOST_ROWS = 15
 """Tasks that a screen shows, those that gain time at the moment first."""
-_LABEL = 36
+_LABEL_CHARACTERS = 36
 _MODEL = "home target effort seconds records again no_winograd no_strassen plot shape opt_level"
 _HERE = Way.of("without --device", f"in_process {_MODEL}")
 _ELSEWHERE = Way.of(
@@ -153,7 +153,7 @@ class TaskTable:
         latest = sorted(self._tasks, key=lambda n: -self._changed[n])[:_MOST_ROWS]
         for task in (self._tasks[n] for n in sorted(latest)):
             cells = (f"{task.share:.1%}", str(task.trials), f"{task.default * 1e3:.4g}", f"{task.best * 1e3:.4g}")
-            table.add_row(Text(task.label[:_LABEL]), *cells, f"{1 - task.best / task.default:.1%}")
+            table.add_row(Text(task.label[:_LABEL_CHARACTERS]), *cells, f"{1 - task.best / task.default:.1%}")
         return table
 
 
@@ -172,7 +172,7 @@ def _show(result: TuningResult, output: Output) -> None:
     gained = [task for task in result.tasks if task.seconds < task.default_seconds]
     rows = [
         (
-            task.label[:_LABEL],
+            task.label[:_LABEL_CHARACTERS],
             f"{task.default_seconds * 1e3:.4g}",
             f"{task.seconds * 1e3:.4g}",
             f"{1 - task.seconds / task.default_seconds:.1%}",

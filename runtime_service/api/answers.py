@@ -9,9 +9,9 @@ from typing import Any
 from runtime_service.arrays import Array
 from runtime_service.batching.messages import Take
 
-_TOGETHER = 4096
+_PIECE_ELEMENTS = 4096
 """Elements of a piece."""
-_PIECE = 1 << 15
+_PIECE_CHARACTERS = 1 << 15
 """Characters of a piece; each may be twelve bytes of JSON."""
 
 
@@ -19,7 +19,7 @@ def json_values(array: Array, take: Take) -> Iterator[bytes]:
     """The elements of ``array``, with commas between them."""
     comma = b""
     for some in pieces(array, take):
-        is_long = array.dtype == object and len(some[0]) > _PIECE
+        is_long = array.dtype == object and len(some[0]) > _PIECE_CHARACTERS
         for text in _quoted(some[0]) if is_long else (json.dumps(some, separators=(",", ":"))[1:-1].encode(),):
             take(len(comma) + len(text))
             yield comma + text
@@ -30,17 +30,17 @@ def json_values(array: Array, take: Take) -> Iterator[bytes]:
 def _quoted(text: str) -> Iterator[bytes]:
     """A long string as JSON."""
     yield b'"'
-    for start in range(0, len(text), _PIECE):
-        yield json.dumps(text[start : start + _PIECE])[1:-1].encode()
+    for start in range(0, len(text), _PIECE_CHARACTERS):
+        yield json.dumps(text[start : start + _PIECE_CHARACTERS])[1:-1].encode()
     yield b'"'
 
 
 def pieces(array: Array, take: Take) -> Iterator[list[Any]]:
     """The elements of ``array``, some at a time: few of those that are long."""
     flat = array.reshape(-1)
-    for start in range(0, flat.size, _TOGETHER):
+    for start in range(0, flat.size, _PIECE_ELEMENTS):
         take(0)
-        part = flat[start : start + _TOGETHER]
+        part = flat[start : start + _PIECE_ELEMENTS]
         some = (part.astype("float32") if part.dtype.kind == "V" else part).tolist()
         yield from _short(some) if array.dtype == object else (some,)
 
@@ -50,7 +50,7 @@ def _short(texts: list[str]) -> Iterator[list[str]]:
     found: list[str] = []
     size = 0
     for text in texts:
-        if found and size + len(text) > _PIECE:
+        if found and size + len(text) > _PIECE_CHARACTERS:
             yield found
             found, size = [], 0
         found.append(text)

@@ -8,7 +8,7 @@ from runtime_service.batching.execution import BatchOptions, ReleaseReason
 from runtime_service.batching.waiting import Waiting
 from runtime_service.batching.work import Work
 
-_PATIENCE = 0.03
+_PATIENCE_SHARE = 0.03
 """Of the time that an execution took: so long those whom it has answered may take to come again."""
 _SHORTEST_SECONDS = 20e-6
 """Below that it is not waited for: a thread takes as long to go to sleep."""
@@ -44,7 +44,7 @@ class Forming:
         if self._passing:
             self._passing -= 1
             return
-        patience = _PATIENCE * seconds
+        patience = _PATIENCE_SHARE * seconds
         if self._options.max_batch_size and patience >= _SHORTEST_SECONDS:
             self._answered, self._expected, self._until = answered, waiting + answered, now + patience
 

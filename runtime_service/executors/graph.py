@@ -23,7 +23,7 @@ from shared_ir.expr.dim import dim_symbols
 from shared_ir.plan.program import ALIGNMENT_BYTES, Launch, Plan, Storage, launches
 from shared_ir.sizes import Sizes
 
-_CLOCK_SPAN = 20_000.0
+_CLOCK_SPAN_NANOSECONDS = 20_000.0
 """Nanoseconds of which two looks at the clock, some tens of nanoseconds, are no part worth mention."""
 
 
@@ -241,7 +241,7 @@ def _block(array: Array) -> BufferMemory:
 
 def _repeats(warm: int, nanoseconds: float) -> int:
     """Launches in a row between two looks at the clock, where one took ``nanoseconds``."""
-    return max(warm, math.ceil(_CLOCK_SPAN / max(nanoseconds, 1.0)))
+    return max(warm, math.ceil(_CLOCK_SPAN_NANOSECONDS / max(nanoseconds, 1.0)))
 
 
 def overlap(blocks: Iterable[tuple[int, int]]) -> bool:

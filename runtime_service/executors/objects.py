@@ -13,7 +13,7 @@ from runtime_service.executors.resources import UNBOUNDED, Resources
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 
-_TOGETHER = 1024
+_ELEMENTS_TOGETHER = 1024
 """Elements between two questions whether the run is to end."""
 _STRING_BYTES = 128
 """What a string takes beside its characters, and its place in the table."""
@@ -46,12 +46,12 @@ class ObjectAllowance:
         """The elements of ``items``, some at a time; raises CANCELLED between them."""
         if isinstance(items, np.ndarray):
             flat = items.reshape(-1)
-            for start in range(0, flat.size, _TOGETHER):
+            for start in range(0, flat.size, _ELEMENTS_TOGETHER):
                 self.take(0)
-                yield flat[start : start + _TOGETHER].tolist()
+                yield flat[start : start + _ELEMENTS_TOGETHER].tolist()
             return
         left = iter(items)
-        while some := list(itertools.islice(left, _TOGETHER)):
+        while some := list(itertools.islice(left, _ELEMENTS_TOGETHER)):
             self.take(0)
             yield some
 

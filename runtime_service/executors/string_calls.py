@@ -20,7 +20,7 @@ _CELL_BYTES, _ROW_BYTES = 24, 128
 """Of an element of a result, in lists and in an array; of a list."""
 _DIGITS_BYTES = 32
 """Of a number's text; floats beyond 1e8 and below 1e-4 are in scientific form."""
-_SLICE = 1 << 16
+_SLICE_CHARACTERS = 1 << 16
 Row = list[str]
 
 
@@ -55,9 +55,9 @@ def _most_parts(text: str, delimiter: str, room: ObjectAllowance) -> int:
     if delimiter:
         return text.count(delimiter) + 1
     count = 1
-    for start in range(0, len(text), _SLICE):
+    for start in range(0, len(text), _SLICE_CHARACTERS):
         room.take(0)
-        count += len(text[start : start + _SLICE].split())
+        count += len(text[start : start + _SLICE_CHARACTERS].split())
     return count
 
 

@@ -23,9 +23,9 @@ from shared_ir.storage.protocol import ObjectStore
 
 MEDIA_EVENT = "application/vnd.ingot.event.v1+json"
 _FOLDER = "audit"
-_END_OF_TIME = 10**16  # microseconds
-_DAY = 86_400_000_000
-_LAST_DAY = _END_OF_TIME // _DAY
+_END_OF_TIME_MICROSECONDS = 10**16  # microseconds
+_DAY_MICROSECONDS = 86_400_000_000
+_LAST_DAY = _END_OF_TIME_MICROSECONDS // _DAY_MICROSECONDS
 _BEHIND = "=~"
 """In order of key this comes after every event of one place."""
 _LOG = logging.getLogger(__name__)
@@ -62,8 +62,8 @@ class AuditLog:
         """Raises IngotError UNAVAILABLE."""
         while True:
             moment = time.time_ns() // 1000
-            place = f"{_END_OF_TIME - moment:016d}={secrets.token_hex(4)}={change.action}={change.model}"
-            found = replace(change, id=f"{_LAST_DAY - moment // _DAY:06d}/{place}", time=moment / 1e6)
+            place = f"{_END_OF_TIME_MICROSECONDS - moment:016d}={secrets.token_hex(4)}={change.action}={change.model}"
+            found = replace(change, id=f"{_LAST_DAY - moment // _DAY_MICROSECONDS:06d}/{place}", time=moment / 1e6)
             document = {"mediaType": MEDIA_EVENT, "annotations": {}, "schema": SCHEMA} | asdict(found)
             if self.store.put_if_absent(_path(found.id), sign_document(document, signer)):
                 return found
@@ -80,7 +80,9 @@ class AuditLog:
         start = f"{_FOLDER}/{after}{_BEHIND}" if after else ""
         if until and not after:
             moment = int(until * 1e6)
-            start = _path(f"{_LAST_DAY - moment // _DAY:06d}/{_END_OF_TIME - moment - 1:016d}")
+            start = _path(
+                f"{_LAST_DAY - moment // _DAY_MICROSECONDS:06d}/{_END_OF_TIME_MICROSECONDS - moment - 1:016d}"
+            )
         for key in self.store.keys(_FOLDER, start):
             id = key.removeprefix(f"{_FOLDER}/").removesuffix(".json")
             parts = id.split("=")

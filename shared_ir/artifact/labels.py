@@ -26,7 +26,7 @@ MOST_LABELS = 256
 """Of one model, deleted ones included, whose records stay: who shows a model reads them all."""
 _MOST_ATTEMPTS = 50
 """To replace a label that others replace at the same time."""
-_AT_ONCE = 1_000_000
+_AT_ONCE_MICROSECONDS = 1_000_000
 """Microseconds between two requests for the same label that count as one: the second, for where it points already, writes nothing."""
 
 
@@ -156,7 +156,7 @@ class LabelRecords:
         others, moved = {}, generation
         if before is not None:
             stays = (before.number, before.index) == (number, index)
-            if asked < before.asked or (stays and asked - before.asked < _AT_ONCE):
+            if asked < before.asked or (stays and asked - before.asked < _AT_ONCE_MICROSECONDS):
                 return None
             others, moved = dict(before.others), before.moved if stays else generation
         by = before.by if before is not None and moved == before.moved else order.by

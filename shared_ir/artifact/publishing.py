@@ -40,7 +40,7 @@ class Claim:
     tag: str
 
 
-_FARTHEST = 1_000_000
+_FARTHEST_VERSIONS = 1_000_000
 """Versions of a model that may have been published since the newest that is known."""
 
 Meant = tuple[Version, bytes]
@@ -54,7 +54,7 @@ def next_number(proven: StoreReader, name: str) -> int:
     somebody may write: one of 999999999999999999 would be the end of the model.
     """
     newest, named = proven.numbering(name)
-    last = max((number for number in named if number <= newest + _FARTHEST), default=newest)
+    last = max((number for number in named if number <= newest + _FARTHEST_VERSIONS), default=newest)
     return next(number for number in count(last + 1) if number not in named)
 
 

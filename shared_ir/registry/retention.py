@@ -12,7 +12,7 @@ from shared_ir.numerals import is_within
 from shared_ir.registry.deletion import delete_version
 from shared_ir.registry.pages import reader
 
-_DAY = 24 * 3600.0
+_DAY_SECONDS = 24 * 3600.0
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class RetentionOutcome:
 
 def expired(repository: ArtifactRepository, name: str, rule: Retention, now: float | None = None) -> tuple[int, ...]:
     """Ascending. A version that proves nothing stays, since nobody knows when it was made, and is none of the newest that do."""
-    youngest = (time.time() if now is None else now) - rule.days * _DAY
+    youngest = (time.time() if now is None else now) - rule.days * _DAY_SECONDS
     held, read = set(repository.labels(name).values()), reader(repository, name)
     with repository.proven.memory.together():
         numbers = reversed(repository.version_numbers(name))

@@ -17,7 +17,7 @@ from shared_ir.service_kit.shares import is_for_others
 
 CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""
-_SLOWEST_CLIENT = 64 * 1024
+_LEAST_BYTES_PER_SECOND = 64 * 1024
 """Bytes of an answer that a client takes a second at least, beside that; and of messages that it sends while others wait for its thread."""
 _MOST_WAITING = 8
 """Calls that wait for each thread of a lane, where it does not say how many; more are refused."""
@@ -66,7 +66,7 @@ class ServerCall:
         if size:
             self.earn(size)
         patience = self.lane.patience if stage is CallStage.ARRIVING else CLIENT_SECONDS
-        self.stage, self.since, self.limit = stage, now, patience + size / _SLOWEST_CLIENT
+        self.stage, self.since, self.limit = stage, now, patience + size / _LEAST_BYTES_PER_SECOND
         self.guest.waits_since = None if stage is CallStage.OURS else now
 
     def is_late(self, now: float) -> bool:
@@ -74,7 +74,7 @@ class ServerCall:
 
     def earn(self, size: int) -> None:
         """So many bytes have come, or are to be taken, for which a client needs time."""
-        self._kept = max(0.0, self._kept - size / _SLOWEST_CLIENT)
+        self._kept = max(0.0, self._kept - size / _LEAST_BYTES_PER_SECOND)
 
     def kept(self, now: float) -> float:
         """Seconds that its client has let the server wait in all, beyond those that its bytes may take. NOTE: a byte now and then begins a

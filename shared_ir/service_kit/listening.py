@@ -10,7 +10,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.settings import MOST_PORT
 from shared_ir.service_kit.unix_sockets import UNIX, for_this_user, vacated
 
-_QUEUED = 512
+_QUEUED_CONNECTIONS = 512
 Sockets: TypeAlias = tuple[socket.socket, ...]
 
 
@@ -62,7 +62,7 @@ def _at_host(host: str, port: int) -> Sockets:
             both = family == socket.AF_INET6 and host == "::" and socket.has_dualstack_ipv6()
             at = (place[0], found[0].getsockname()[1] if found else place[1], *place[2:])
             try:
-                found.append(socket.create_server(at, family=family, backlog=_QUEUED, dualstack_ipv6=both))
+                found.append(socket.create_server(at, family=family, backlog=_QUEUED_CONNECTIONS, dualstack_ipv6=both))
             except OSError:
                 if family != socket.AF_INET6 or host == "::":
                     raise  # a name may mean an IPv6 address that this machine does not have
@@ -80,7 +80,7 @@ def _at_path(path: Path) -> socket.socket:
     try:
         with for_this_user():
             found.bind(str(path))
-        found.listen(_QUEUED)
+        found.listen(_QUEUED_CONNECTIONS)
     except OSError:
         found.close()
         raise

@@ -18,7 +18,7 @@ from shared_ir.storage.files import create_atomically
 
 MARK = "ingot-store.json"
 """Name of the file with the id of the store."""
-_LARGEST_MARK = 4096
+_LARGEST_MARK_BYTES = 4096
 _FOLDERS = ("models", "blobs", "orders", "sources")
 """A store of before marks has one of these."""
 
@@ -103,7 +103,7 @@ class StoreMark:
     def _read(self) -> str:
         try:
             with (self.root / MARK).open("rb") as file:
-                found = foreign_json(file.read(_LARGEST_MARK))["id"]
+                found = foreign_json(file.read(_LARGEST_MARK_BYTES))["id"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise self._away("it cannot be told whether it is itself", f"{MARK}: {type(error).__name__}") from error
         return str(found)[:100]

@@ -23,7 +23,7 @@ from typing import TypeAlias
 from shared_ir.digest import TREE_CHUNK_BYTES, tree_of
 from shared_ir.errors import ErrorCode, IngotError
 
-_LARGE_PAGE = 2 << 20
+_LARGE_PAGE_BYTES = 2 << 20
 _PROT_READ = 1
 _THREADS = 4
 
@@ -97,14 +97,14 @@ def _read(path: Path, memory: memoryview) -> str:
 def _memory(size: int) -> memoryview:
     """Private memory that starts where a large page may; what is not touched takes no room."""
     try:
-        mapping = mmap.mmap(-1, size + _LARGE_PAGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        mapping = mmap.mmap(-1, size + _LARGE_PAGE_BYTES, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     except OSError as error:
         raise _no_memory(size) from error
     if hasattr(mmap, "MADV_HUGEPAGE"):
         with contextlib.suppress(OSError):  # a kernel that is built without them
             mapping.madvise(mmap.MADV_HUGEPAGE)
     view = memoryview(mapping)
-    start = -_address(view) % _LARGE_PAGE
+    start = -_address(view) % _LARGE_PAGE_BYTES
     return view[start : start + size]
 
 

@@ -12,8 +12,8 @@ import numpy as np
 from shared_ir.errors import ErrorCode, IngotError
 
 _LENGTH = 4
-_TOGETHER = 1024
-_LARGE = 1 << 12
+_ELEMENTS_TOGETHER = 1024
+_LARGE_BYTES = 1 << 12
 """Bytes of a text that is not copied twice."""
 
 
@@ -21,12 +21,12 @@ def bytes_of(array: np.ndarray, take: Callable[[int], None] = lambda size: None)
     """The elements of an array of str or bytes, in row-major order. ``take`` is asked for memory before it is used, and in between; it may
     raise."""
     flat = array.reshape(-1)
-    for start in range(0, flat.size, _TOGETHER):
-        take(sum(2 * (_LENGTH + _width(text)) for text in flat[start : start + _TOGETHER].tolist()))
+    for start in range(0, flat.size, _ELEMENTS_TOGETHER):
+        take(sum(2 * (_LENGTH + _width(text)) for text in flat[start : start + _ELEMENTS_TOGETHER].tolist()))
     found: list[bytes] = []
-    for start in range(0, flat.size, _TOGETHER):
+    for start in range(0, flat.size, _ELEMENTS_TOGETHER):
         take(0)
-        found += _joined(map(_bytes, flat[start : start + _TOGETHER].tolist()))
+        found += _joined(map(_bytes, flat[start : start + _ELEMENTS_TOGETHER].tolist()))
     return b"".join(found)
 
 
@@ -36,7 +36,7 @@ def _joined(texts: Iterable[bytes]) -> list[bytes]:
     short: list[bytes] = []
     for text in texts:
         short.append(len(text).to_bytes(_LENGTH, "little"))
-        if len(text) <= _LARGE:
+        if len(text) <= _LARGE_BYTES:
             short.append(text)
             continue
         found += (b"".join(short), text)

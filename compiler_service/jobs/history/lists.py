@@ -25,7 +25,7 @@ from compiler_service.jobs.records import JobRecord, JobState
 from shared_ir.digest import sha256_hex
 
 _PREFIX = "ingot:list:"
-_CHUNK = 512
+_CHUNK_NUMBERS = 512
 """As many as Redis keeps tightly packed, by its own settings."""
 _MARGIN_SECONDS = 2 * 3600
 """A chunk outlives its jobs by so much: longer than it takes until unfinished ones are put into their lists again."""
@@ -48,7 +48,7 @@ if not number then
     redis.call('SET', KEYS[1], string.format('%.0f', number))
   end
 end
-local chunk, place = string.format('%.0f', math.floor(number / {_CHUNK})), string.format('%.0f', number % {_CHUNK})
+local chunk, place = string.format('%.0f', math.floor(number / {_CHUNK_NUMBERS})), string.format('%.0f', number % {_CHUNK_NUMBERS})
 local first, last = redis.call('ZSCORE', ARGV[1] .. 'from', chunk), redis.call('ZSCORE', ARGV[1] .. 'to', chunk)
 if not first or tonumber(ARGV[4]) < tonumber(first) then redis.call('ZADD', ARGV[1] .. 'from', ARGV[4], chunk) end
 if not last or tonumber(ARGV[4]) > tonumber(last) then redis.call('ZADD', ARGV[1] .. 'to', ARGV[4], chunk) end
@@ -67,7 +67,7 @@ if KEYS[2] then redis.call('HSET', KEYS[2], 'number', string.format('%.0f', numb
 MOVE = f"""
 local now, number = redis.call('HGET', KEYS[1], 'state'), tonumber(redis.call('HGET', KEYS[1], 'number'))
 if number and now ~= state then
-  local chunk, place = string.format('%.0f', math.floor(number / {_CHUNK})), string.format('%.0f', number % {_CHUNK})
+  local chunk, place = string.format('%.0f', math.floor(number / {_CHUNK_NUMBERS})), string.format('%.0f', number % {_CHUNK_NUMBERS})
   local chunks, places = '{_PREFIX}state=' .. now, '{_PREFIX}' .. chunk .. ':state=' .. now
   redis.call('SREM', '{_PREFIX}' .. chunk .. ':state=' .. state, place)
   redis.call('SADD', chunks, chunk)
@@ -156,7 +156,7 @@ class JobLists:
         pipe = self._redis.pipeline()
         for state in JobState if record.number else ():
             if state is not record.state:
-                pipe.srem(_of(_trait("state", state), record.number // _CHUNK), record.number % _CHUNK)
+                pipe.srem(_of(_trait("state", state), record.number // _CHUNK_NUMBERS), record.number % _CHUNK_NUMBERS)
         self.add(pipe, record, key)
         pipe.execute()
 
@@ -171,13 +171,13 @@ class JobLists:
             found = [(n, id) for n, id in self._places(some, chosen.traits) if not before or n < before]
             yield from _pieces(found, size)
         if len(chunks) > len(looked):
-            yield [(looked[-1] * _CHUNK, "")]
+            yield [(looked[-1] * _CHUNK_NUMBERS, "")]
 
     def forget(self, numbers: Sequence[int]) -> None:
         """Jobs of these numbers are gone."""
         pipe = self._redis.pipeline(transaction=False)
         for number in numbers:
-            pipe.hdel(f"{_PREFIX}ids:{number // _CHUNK}", number % _CHUNK)
+            pipe.hdel(f"{_PREFIX}ids:{number // _CHUNK_NUMBERS}", number % _CHUNK_NUMBERS)
         pipe.execute()
 
     def prune(self, before: float) -> None:
@@ -201,7 +201,7 @@ class JobLists:
         if names:
             pipe.sinter([_PREFIX + name for name in names])
         found = set.intersection(*(set(answer) for answer in pipe.execute()))
-        return sorted((n for n in map(int, found) if not before or n * _CHUNK < before), reverse=True)
+        return sorted((n for n in map(int, found) if not before or n * _CHUNK_NUMBERS < before), reverse=True)
 
     def _places(self, chunks: Sequence[int], names: Sequence[str]) -> list[tuple[int, str]]:
         """Numbers and ids of the jobs in ``chunks`` that have all traits of ``names``."""
@@ -216,7 +216,7 @@ class JobLists:
         for chunk, own in held:
             pipe.hmget(f"{_PREFIX}ids:{chunk}", own)
         return [
-            (chunk * _CHUNK + place, id)
+            (chunk * _CHUNK_NUMBERS + place, id)
             for (chunk, own), ids in zip(held, pipe.execute(), strict=True)
             for place, id in zip(own, ids, strict=True)
             if id

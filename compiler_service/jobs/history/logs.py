@@ -20,7 +20,7 @@ MOST_LINES = 2000
 """The newest of a job."""
 MOST_CHARACTERS = 500
 """The first of a line: a job has a megabyte at most, of text that has one byte for a character."""
-_LARGEST = 16 << 20
+_MOST_BYTES = 16 << 20
 _FOLDER = "logs"
 
 
@@ -101,7 +101,7 @@ class Logs:
 
     def _kept(self, job: str) -> Sequence[LogEntry]:
         try:
-            text = self._store.get(_path(job), _LARGEST)
+            text = self._store.get(_path(job), _MOST_BYTES)
             return [LogEntry(**foreign_json(line)) for line in text.splitlines()]
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:

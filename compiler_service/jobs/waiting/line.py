@@ -41,9 +41,9 @@ _GRACE_SECONDS = 10.0
 """Between having a turn and holding the lease of the stage."""
 _LEAST_SECONDS = 0.001
 """That a turn counts for, however short."""
-_CENTURIES = 1e11
+_CENTURIES_SECONDS = 1e11
 """More seconds than any two jobs are apart."""
-_AT_ONCE = 100
+_STAGES_AT_ONCE = 100
 """Stages of a user that are looked at together for one whose need is met."""
 
 Waiting = tuple[JobStage, str, int]
@@ -116,7 +116,7 @@ for i = 1, #held, 2 do
 end
 
 local function first(user)
-  local at, some = 0, any and 1 or {_AT_ONCE}
+  local at, some = 0, any and 1 or {_STAGES_AT_ONCE}
   while true do
     local members = redis.call('ZRANGE', KEYS[1] .. ':of:' .. user, at, at + some - 1)
     for _, member in ipairs(members) do
@@ -209,7 +209,7 @@ class WaitingLine:
 
 def place(record: JobRecord) -> Place:
     """Where the stages of a job stand."""
-    return record.user or record.source.namespace, record.created - record.priority * _CENTURIES
+    return record.user or record.source.namespace, record.created - record.priority * _CENTURIES_SECONDS
 
 
 def check_priority(priority: int) -> None:

@@ -24,7 +24,7 @@ from shared_ir.service_kit.status import http_status, visible
 from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
-_SLOWEST_READER = 64 * 1024
+_LEAST_BYTES_PER_SECOND = 64 * 1024
 """Bytes of an answer that a client takes a second at least, beside the time that every request has."""
 _PIECE_BYTES = 64 * 1024
 """What a transport is given at a time, and keeps at most; an answer up to that size leaves in one piece with its head."""
@@ -309,7 +309,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         self._enter(
             ConnectionState.WRITING,
             ConnectionPhase.CLIENT,
-            self._server.limits.request_timeout + length / _SLOWEST_READER,
+            self._server.limits.request_timeout + length / _LEAST_BYTES_PER_SECOND,
         )
         if length <= _PIECE_BYTES:
             self._transport.write(b"".join((start, *parts)))

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 
 from shared_ir.service_kit.http2.frames import (
     ACK,
-    DEFAULT_FRAME,
-    DEFAULT_WINDOW,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW_BYTES,
     END_HEADERS,
     END_STREAM,
     HEAD_BYTES,
@@ -42,9 +42,9 @@ from shared_ir.service_kit.http2.headers import MOST_BYTES, HeadReader
 from shared_ir.service_kit.http2.patience import WasteAllowance
 from shared_ir.service_kit.http2.sending import Http2Listener, Sending, Stream
 
-_FRAME = 64 * 1024
+_MOST_FRAME_BYTES = 64 * 1024
 """Bytes of a frame that a peer may send."""
-_CONNECTION_WINDOW = 1 << 24
+_CONNECTION_WINDOW_BYTES = 1 << 24
 _FRAMES_A_LOOK, _BYTES_A_FRAME = 16, 128
 """Frames between two looks at the clock; one that is no data, and so is read byte by byte, counts once more for as many bytes."""
 _MOST_BLOCK = 2 * MOST_BYTES
@@ -81,11 +81,11 @@ class Http2Connection(Sending):
             settings(
                 {
                     Setting.MAX_CONCURRENT_STREAMS: limits.streams,
-                    Setting.MAX_FRAME_SIZE: _FRAME,
+                    Setting.MAX_FRAME_SIZE: _MOST_FRAME_BYTES,
                     Setting.MAX_HEADER_LIST_SIZE: MOST_BYTES,
                 }
             ),
-            window_update(0, _CONNECTION_WINDOW - DEFAULT_WINDOW),
+            window_update(0, _CONNECTION_WINDOW_BYTES - DEFAULT_WINDOW_BYTES),
         ]
         self._limits = limits
         self._heads = HeadReader()
@@ -95,8 +95,8 @@ class Http2Connection(Sending):
         """The peer's settings have come, which are its first frame."""
         self._block: _Block | None = None
         self._last = 0
-        self._credit = _CONNECTION_WINDOW
-        self._peer_window = DEFAULT_WINDOW
+        self._credit = _CONNECTION_WINDOW_BYTES
+        self._peer_window = DEFAULT_WINDOW_BYTES
         self._frames: dict[int, Callable[[int, int, bytes], None]] = {
             FrameKind.DATA: self._on_data,
             FrameKind.HEADERS: self._on_headers,
@@ -136,7 +136,7 @@ class Http2Connection(Sending):
                     return False
                 seen = 0
             size = data[at] << 16 | data[at + 1] << 8 | data[at + 2]
-            if size > _FRAME:
+            if size > _MOST_FRAME_BYTES:
                 raise ConnectionFault(Code.FRAME_SIZE_ERROR, f"a frame of {size} bytes")
             start = at + HEAD_BYTES
             if end - start < size:
@@ -183,9 +183,9 @@ class Http2Connection(Sending):
         self._credit -= size
         if self._credit < 0:
             raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "more data than the connection may send")
-        if self._credit < _CONNECTION_WINDOW // 2:
-            self.out.append(window_update(0, _CONNECTION_WINDOW - self._credit))
-            self._credit = _CONNECTION_WINDOW
+        if self._credit < _CONNECTION_WINDOW_BYTES // 2:
+            self.out.append(window_update(0, _CONNECTION_WINDOW_BYTES - self._credit))
+            self._credit = _CONNECTION_WINDOW_BYTES
         data = _unpadded(payload) if flags & PADDED else payload
         stream = self._streams.get(number)
         if stream is None:
@@ -296,7 +296,7 @@ class Http2Connection(Sending):
                 if stream.window > MOST_WINDOW:
                     raise ConnectionFault(Code.FLOW_CONTROL_ERROR, "a window beyond all bounds")
         elif name == Setting.MAX_FRAME_SIZE:
-            if not DEFAULT_FRAME <= value <= MOST_FRAME:
+            if not DEFAULT_FRAME_BYTES <= value <= MOST_FRAME:
                 raise ConnectionFault(Code.PROTOCOL_ERROR, "a size of frames out of bounds")
             self._peer_frame = value
         elif name == Setting.ENABLE_PUSH and value > 1:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES = 9
-DEFAULT_WINDOW = 65_535
-DEFAULT_FRAME = 16_384
+DEFAULT_WINDOW_BYTES = 65_535
+DEFAULT_FRAME_BYTES = 16_384
 MOST_WINDOW = (1 << 31) - 1
 MOST_FRAME = (1 << 24) - 1
 

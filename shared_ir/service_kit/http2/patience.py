@@ -11,24 +11,24 @@ from collections.abc import Callable
 
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 
-_MOST = 4000.0
-_A_SECOND = 100.0
+_MOST_FRAMES = 4000.0
+_FRAMES_PER_SECOND = 100.0
 
 
 class WasteAllowance:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._left, self._at = _MOST, clock()
+        self._left, self._at = _MOST_FRAMES, clock()
 
     def earn(self, count: float) -> None:
-        self._left = min(_MOST, self._left + count)
+        self._left = min(_MOST_FRAMES, self._left + count)
 
     def spend(self, count: float) -> None:
         """Raises ConnectionFault ENHANCE_YOUR_CALM: nothing is left."""
         self._left -= count
         if self._left < 0:
             now = self._clock()
-            self._left = min(_MOST, self._left + (now - self._at) * _A_SECOND)
+            self._left = min(_MOST_FRAMES, self._left + (now - self._at) * _FRAMES_PER_SECOND)
             self._at = now
             if self._left < 0:
                 raise ConnectionFault(Code.ENHANCE_YOUR_CALM, "too many frames that lead to nothing")

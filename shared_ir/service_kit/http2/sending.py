@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from shared_ir.service_kit.http2.frames import (
-    DEFAULT_FRAME,
-    DEFAULT_WINDOW,
+    DEFAULT_FRAME_BYTES,
+    DEFAULT_WINDOW_BYTES,
     END_HEADERS,
     END_STREAM,
     Code,
@@ -22,7 +22,7 @@ from shared_ir.service_kit.http2.patience import WasteAllowance
 
 MOST_OUT = 256 * 1024
 """Bytes of answers that are given to the transport at a time: what it has not sent is nowhere counted."""
-EARNED = 8.0
+FRAMES_EARNED = 8.0
 """Frames without effect that a peer may send for each message of an answer: clients measure how far away a server is by pings."""
 _BYTES_A_FRAME = 2048
 """Bytes of answers for which one more is earned: clients widen windows as they read, of the stream and of the connection."""
@@ -50,7 +50,7 @@ class Stream:
 
     number: int
     window: int
-    credit: int = DEFAULT_WINDOW
+    credit: int = DEFAULT_WINDOW_BYTES
     queue: deque[memoryview] = field(default_factory=deque)
     trailers: bytes | None = None
     since: float = field(default_factory=time.monotonic)
@@ -70,8 +70,8 @@ class Sending:
         self._waiting: dict[int, Stream] = {}
         """Those that could send something if the connection could, the one first whose turn it is."""
         self._budget = MOST_OUT
-        self._window = DEFAULT_WINDOW
-        self._peer_frame = DEFAULT_FRAME
+        self._window = DEFAULT_WINDOW_BYTES
+        self._peer_frame = DEFAULT_FRAME_BYTES
 
     @property
     def open(self) -> int:
@@ -92,7 +92,7 @@ class Sending:
         if found is None:
             return
         if data:
-            self._patience.earn(EARNED)
+            self._patience.earn(FRAMES_EARNED)
             found.queue.append(memoryview(data))
         self._pump(found)
 
@@ -191,7 +191,7 @@ class Sending:
 
     def _end(self, stream: Stream) -> None:
         """Our side of a stream is over; what its client had still to say is not wanted."""
-        self._patience.earn(EARNED)
+        self._patience.earn(FRAMES_EARNED)
         if not stream.has_ended:
             self.out.append(reset(stream.number, Code.NO_ERROR))
         self._forget(stream.number)

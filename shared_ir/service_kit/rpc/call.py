@@ -12,7 +12,7 @@ from typing import Any, NoReturn, Protocol
 import grpc
 
 from shared_ir.errors import IngotError
-from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW
+from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW_BYTES
 from shared_ir.service_kit.lanes import ServerCall
 from shared_ir.service_kit.room import SMALL_BYTES, RequestRoom, no_room
 from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
@@ -82,7 +82,7 @@ class RpcCall:
         self.has_begun = self.has_head = self.is_refused = self.is_over = False
         self.is_admitted = self.is_held_up = False
         """Its client may send no more before there is room for it."""
-        self._window = DEFAULT_WINDOW
+        self._window = DEFAULT_WINDOW_BYTES
         self._arrived = self._counted = 0
         self._given = self._handed = self._written = 0
         """Bytes of answers: in all, those that the connection has been handed, and those of these that are on their way."""
@@ -201,9 +201,9 @@ class RpcCall:
         if self.message is not None or (self.requests is not None and not self.requests.is_empty):
             return 0
         missing = self.assembler.missing
-        target = min(missing, max(DEFAULT_WINDOW, min(self.assembler.held, _MOST_WINDOW)))
+        target = min(missing, max(DEFAULT_WINDOW_BYTES, min(self.assembler.held, _MOST_WINDOW)))
         if self.method.takes_stream:
-            target = max(target, DEFAULT_WINDOW)
+            target = max(target, DEFAULT_WINDOW_BYTES)
         if self._window > target // 2:
             return 0
         count = target - self._window
@@ -222,7 +222,7 @@ class RpcCall:
 
     def _needed(self, further: int = 0) -> int:
         """Bytes that have come, and those that may come, ``further`` ones among them, beyond what every stream may send."""
-        return self._arrived + max(0, self._window + further - DEFAULT_WINDOW)
+        return self._arrived + max(0, self._window + further - DEFAULT_WINDOW_BYTES)
 
     def _count(self, further: int) -> None:
         """Have room for what is here, and for as many bytes more as are to be let in; raises as :meth:`granted`."""

@@ -13,7 +13,7 @@ from shared_ir.service_kit.event_loop import Greeting
 from shared_ir.service_kit.http2.connection import Http2Connection
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Http2Head
-from shared_ir.service_kit.http2.sending import EARNED, MOST_OUT
+from shared_ir.service_kit.http2.sending import FRAMES_EARNED, MOST_OUT
 from shared_ir.service_kit.lanes import CallStage
 from shared_ir.service_kit.room import GRACE_SECONDS
 from shared_ir.service_kit.rpc.call import RequestStream, RpcCall
@@ -24,7 +24,7 @@ from shared_ir.service_kit.waiting import WouldWait
 _SECONDS_TO_CLOSE = 5.0
 _TURN_SECONDS = 0.005
 """For so long the frames of one connection are looked at before others have their turn; a read may bring thousands."""
-_WASTED = EARNED + 2.0
+_WASTED = FRAMES_EARNED + 2.0
 """Frames without effect as which a call counts that can be none, so that who has no token cannot ask on and on."""
 _IDLE_SECONDS, _GREETING_SECONDS = 300.0, 20.0
 """A connection without calls is let go after so long; one whose client has not said anything, sooner."""
