@@ -9,7 +9,21 @@ import traceback
 from collections.abc import Sequence
 from functools import cache
 
-from ingot.cli import compile, device, infer, inspect, jobs, models, records, registry, tokens, top, trust, tune, up
+from ingot.cli.commands import (
+    compile,
+    device,
+    infer,
+    inspect,
+    jobs,
+    models,
+    records,
+    registry,
+    tokens,
+    top,
+    trust,
+    tune,
+    up,
+)
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from ingot.cli.usage import Parser, parse
 from shared_ir.errors import ErrorCode, IngotError

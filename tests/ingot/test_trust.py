@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from ingot.cli import trust
+from ingot.cli.commands import trust
 from ingot.cli.main import main
 from shared_ir.artifact.signature import SigningKey, add_trusted, fingerprint, public_pem
 

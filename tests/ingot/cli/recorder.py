@@ -16,7 +16,8 @@ import numpy as np
 import pytest
 
 from ingot.artifact import Artifact
-from ingot.cli import arguments, compile, device, infer, inspect, models, top, tune, up
+from ingot.cli import arguments
+from ingot.cli.commands import compile, device, infer, inspect, models, top, tune, up
 from ingot.cli.main import main
 from ingot.device.settings import DeviceSettings
 from ingot.devices import DeviceInfo

@@ -14,8 +14,8 @@ import pytest
 
 from compiler_service.compiler.tune.records.lines import write_lines
 from ingot.artifact import save_artifacts
+from ingot.cli.commands.tokens import TOKENS_FILE
 from ingot.cli.main import make_parser
-from ingot.cli.tokens import TOKENS_FILE
 from ingot.cli.usage import commands
 from ingot.home import Addresses
 from shared_ir.artifact.signature import SigningKey, add_trusted, fingerprint, local_keys

@@ -13,8 +13,8 @@ import pytest
 
 from compiler_service.jobs.records import JobStage
 from ingot.artifact import save_artifacts
-from ingot.cli.compile import show_job
-from ingot.cli.jobs import show
+from ingot.cli.commands.compile import show_job
+from ingot.cli.commands.jobs import show
 from ingot.cli.main import main
 from ingot.cli.output import Output, PrintableConsole
 from ingot.records import STAGES, Job, OutputFigures, TargetJob, Verification, in_order

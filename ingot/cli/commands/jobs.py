@@ -6,10 +6,10 @@ import argparse
 from typing import Any
 
 from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
-from ingot.cli.compile import show_job
+from ingot.cli.commands.compile import show_job
+from ingot.cli.commands.registry import shown
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
-from ingot.cli.registry import shown
 from ingot.cli.usage import Way
 from ingot.cli.values import MOMENT, moment, one_of, whole
 from ingot.client import Client

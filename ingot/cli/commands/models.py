@@ -9,7 +9,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from ingot.cli import registry
 from ingot.cli.arguments import (
     SERVICE,
     add_common,
@@ -20,6 +19,7 @@ from ingot.cli.arguments import (
     make_client,
     model_options,
 )
+from ingot.cli.commands import registry
 from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.cli.usage import Way
 from ingot.cli.values import label, label_version, once

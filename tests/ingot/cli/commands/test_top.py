@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from ingot import Endpoint
-from ingot.cli import top
+from ingot.cli.commands import top
 from ingot.cli.main import main
 from ingot.cli.output import Output, PrintableConsole
 from ingot.scrapes import Row, View

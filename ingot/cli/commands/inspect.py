@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ingot.cli.arguments import add_common, add_in_process
-from ingot.cli.models import check_here
+from ingot.cli.commands.models import check_here
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.usage import Way
 from ingot.cli.values import once, pair, whole
