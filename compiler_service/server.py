@@ -38,15 +38,15 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import make_gate
+from shared_ir.service_kit.calls.lanes import Lane
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
+from shared_ir.service_kit.http.hosts import Hosts
+from shared_ir.service_kit.http.metrics import MetricsApplication
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
-from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_metrics import MetricsApplication
-from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.listening import CannotListen
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.starting import at_start, prepare_process
 from shared_ir.service_kit.telemetry.call_log import CallLog

@@ -7,7 +7,7 @@ import threading
 from collections import Counter
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.shares import is_for_others
+from shared_ir.service_kit.calls.shares import is_for_others
 
 
 class ServerPhase(enum.StrEnum):

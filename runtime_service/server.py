@@ -33,11 +33,11 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
-from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.listening import address_of
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing

@@ -14,8 +14,8 @@ from compiler_service.api.permissions import is_change
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER as AUTHORIZATION
 from shared_ir.service_kit.access.gate import Gate
-from shared_ir.service_kit.handler import with_behaviour
-from shared_ir.service_kit.outlet import detached, is_detached
+from shared_ir.service_kit.calls.handler import with_behaviour
+from shared_ir.service_kit.calls.outlet import detached, is_detached
 from shared_ir.service_kit.telemetry.fields import CHANGE, current_fields, say
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE
 from shared_ir.service_kit.telemetry.tracing import TRACING

@@ -14,8 +14,8 @@ from compiler_service.api.permissions import SERVICE
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.namespace import ABOUT_MODEL, Namespace
-from shared_ir.service_kit.handler import with_behaviour
-from shared_ir.service_kit.outlet import Attach, Outlet, PassingOutlet, detached, is_detached
+from shared_ir.service_kit.calls.handler import with_behaviour
+from shared_ir.service_kit.calls.outlet import Attach, Outlet, PassingOutlet, detached, is_detached
 from shared_ir.service_kit.status import abort
 
 NAMED = frozenset(

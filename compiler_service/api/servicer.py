@@ -36,8 +36,8 @@ from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, TokenScope
-from shared_ir.service_kit.lanes import peer_name
-from shared_ir.service_kit.outlet import Attach, Outlet, detached
+from shared_ir.service_kit.calls.lanes import peer_name
+from shared_ir.service_kit.calls.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.telemetry.fields import say
 from shared_ir.service_kit.telemetry.tracing import TRACING
 

@@ -19,8 +19,8 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.room import SMALL_BYTES
-from shared_ir.service_kit.shares import is_for_others
+from shared_ir.service_kit.calls.shares import is_for_others
+from shared_ir.service_kit.memory.room import SMALL_BYTES
 from shared_ir.service_kit.status import internal
 
 _LOG = logging.getLogger(__name__)

@@ -10,8 +10,8 @@ import grpc
 from google.protobuf.message import DecodeError
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.handler import is_refusal
-from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.calls.handler import is_refusal
+from shared_ir.service_kit.calls.lanes import peer_name
 from shared_ir.service_kit.status import abort, internal
 from shared_ir.service_kit.telemetry.log import EXTRA
 

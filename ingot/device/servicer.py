@@ -24,7 +24,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import machine_cores
 from shared_ir.pb.ingot.device.v1 import device_pb2 as pb
 from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
-from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.calls.lanes import peer_name
 from shared_ir.service_kit.telemetry.log import EXTRA
 from shared_ir.versions import VERSION
 

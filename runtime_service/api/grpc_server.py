@@ -17,9 +17,9 @@ from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceSer
 from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import HEADER, SingleToken
-from shared_ir.service_kit.lanes import Lane
+from shared_ir.service_kit.calls.lanes import Lane
 from shared_ir.service_kit.listening import Sockets
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 

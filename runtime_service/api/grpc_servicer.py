@@ -17,9 +17,9 @@ from runtime_service.batching.taking import taking
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
-from shared_ir.service_kit.answering import grow, hold
-from shared_ir.service_kit.exchange import Terms, exchange
-from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.calls.answering import grow, hold
+from shared_ir.service_kit.calls.exchange import Terms, exchange
+from shared_ir.service_kit.calls.lanes import peer_name
 from shared_ir.service_kit.rpc.method import admitted, at_once
 
 _MOST_OF_A_STREAM = 16

@@ -31,9 +31,9 @@ from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
-from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse, json_bytes
-from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrape, Scrapes
+from shared_ir.service_kit.http.hosts import Hosts
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse, json_bytes
+from shared_ir.service_kit.http.metrics import METRICS, MOST_BODY, Scrape, Scrapes
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE_PARENT
 from shared_ir.service_kit.waiting import WouldWait

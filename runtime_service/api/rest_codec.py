@@ -24,7 +24,7 @@ from runtime_service.models.served import Interface
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
-from shared_ir.service_kit.http_message import HttpResponse
+from shared_ir.service_kit.http.message import HttpResponse
 
 JSON_LENGTH = "inference-header-content-length"
 """Header with the length of the JSON part in bytes; binary tensors follow it."""

@@ -11,7 +11,7 @@ from runtime_service.batching.datatypes import parse_datatype
 from runtime_service.batching.messages import OutputRequest, Parameter, RegionSlice
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_message import parse_json
+from shared_ir.service_kit.http.message import parse_json
 
 _JSON_KINDS: dict[type[Any], str] = {dict: "an object", list: "an array", str: "a string"}
 _NOTHING = object()

@@ -9,7 +9,7 @@ from runtime_service.api import documents
 from runtime_service.dataplane import DataPlane, no_admin
 from runtime_service.extensions.shared_memory import no_cuda
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes, parse_json
+from shared_ir.service_kit.http.message import HttpRequest, HttpResponse, json_bytes, parse_json
 
 Handler = Callable[[HttpRequest, str, str], HttpResponse]
 """Takes the request, and the names of a model or region and of a version from the path (empty where the path has none)."""

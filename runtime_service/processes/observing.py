@@ -10,9 +10,9 @@ from pathlib import Path
 from runtime_service.processes.pages import merged
 from runtime_service.processes.told import fetch, own_socket
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
-from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, Scrapes
+from shared_ir.service_kit.http.hosts import Hosts
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse
+from shared_ir.service_kit.http.metrics import METRICS, MOST_BODY, Scrapes
 
 _LOG = logging.getLogger(__name__)
 _LIVE, _READY = "/v2/health/live", "/v2/health/ready"

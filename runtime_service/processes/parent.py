@@ -25,9 +25,9 @@ from runtime_service.processes.lending import Lender
 from runtime_service.processes.observing import AllObserved
 from runtime_service.processes.told import ALL, Told
 from runtime_service.settings import RuntimeSettings, variable
+from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
-from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.listening import address_of, listening, port_of
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS

@@ -15,7 +15,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from shared_ir.service_kit.outlet import Attach, Outlet, detached
+from shared_ir.service_kit.calls.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.rpc.method import at_once
 
 _LOG = logging.getLogger(__name__)

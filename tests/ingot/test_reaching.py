@@ -18,8 +18,8 @@ from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import ClientTls, TlsFiles
 from tests.services.certificates import pair

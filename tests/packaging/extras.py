@@ -13,7 +13,7 @@ from tests.house.test_imports import ROOT, modules, name_of, within
 BASE = ""
 LOADER = ("arrays", "executors", "loading")
 """The part of the runtime service that `ingot.load` uses."""
-SERVERS = ("event_loop", "health", "http1", "http2", "http_metrics", "rpc")
+SERVERS = ("event_loop", "health", "http1", "http2", "http.metrics", "rpc")
 """The part of what both services share that only servers need."""
 SETTINGS = (
     "compiler_service.boundary",

@@ -13,8 +13,8 @@ from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.principal import TokenScope
 from shared_ir.service_kit.access.rechecking import rechecked
-from shared_ir.service_kit.handler import refusing
-from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.calls.handler import refusing
+from shared_ir.service_kit.calls.lanes import peer_name
 from shared_ir.service_kit.status import grpc_status
 from shared_ir.service_kit.telemetry.log import EXTRA
 

@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from shared_ir.errors import IngotError
-from shared_ir.service_kit.exchange import exchange, terms_of
-from shared_ir.service_kit.handler import with_behaviour
-from shared_ir.service_kit.outlet import Attach, Outlet, PassingOutlet, detached, is_detached
+from shared_ir.service_kit.calls.exchange import exchange, terms_of
+from shared_ir.service_kit.calls.handler import with_behaviour
+from shared_ir.service_kit.calls.outlet import Attach, Outlet, PassingOutlet, detached, is_detached
 
 Check = Callable[[], object]
 """Raises the IngotError with which a stream ends."""

@@ -7,11 +7,11 @@ from collections.abc import Callable
 from http import HTTPStatus
 
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.http.message import Admission, Application, HttpRequest, HttpResponse
 from shared_ir.service_kit.http1.arriving import Whole
 from shared_ir.service_kit.http1.body import coding_of, unpacked
 from shared_ir.service_kit.http1.head import Http1Head, HttpRefusal
-from shared_ir.service_kit.http_message import Admission, Application, HttpRequest, HttpResponse
-from shared_ir.service_kit.room import Guest
+from shared_ir.service_kit.memory.room import Guest
 from shared_ir.service_kit.status import http_status, internal
 from shared_ir.service_kit.waiting import WouldWait
 

@@ -6,11 +6,11 @@ import time
 from typing import NamedTuple
 
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.http.message import Admission, Application, HttpRequest, HttpResponse
 from shared_ir.service_kit.http1.body import coding_of, declared_length, has_body, read_body
 from shared_ir.service_kit.http1.head import Http1Head, read_head
 from shared_ir.service_kit.http1.source import ByteSource, Need, Reading
-from shared_ir.service_kit.http_message import Admission, Application, HttpRequest, HttpResponse
-from shared_ir.service_kit.room import Guest, no_room
+from shared_ir.service_kit.memory.room import Guest, no_room
 from shared_ir.service_kit.waiting import WouldWait
 
 Body = bytes | bytearray | memoryview

@@ -12,14 +12,14 @@ from typing import Any, Protocol
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.event_loop import EventLoop, Greeting
+from shared_ir.service_kit.http.message import Application, HttpResponse
 from shared_ir.service_kit.http1.answer import answered, is_quick, start_of
 from shared_ir.service_kit.http1.arriving import ArrivingRequests, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase, ConnectionState
 from shared_ir.service_kit.http1.source import Need
-from shared_ir.service_kit.http_message import Application, HttpResponse
-from shared_ir.service_kit.room import Guest, RequestRoom, peer_of
+from shared_ir.service_kit.memory.room import Guest, RequestRoom, peer_of
 from shared_ir.service_kit.status import http_status, visible
 from shared_ir.service_kit.waiting import WouldWait
 

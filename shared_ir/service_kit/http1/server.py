@@ -15,16 +15,16 @@ import time
 from collections import Counter
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.calls.lanes import Threads
 from shared_ir.service_kit.event_loop import EventLoop, Greeting
+from shared_ir.service_kit.http.message import Application, HttpResponse
 from shared_ir.service_kit.http1.answer import start_of
 from shared_ir.service_kit.http1.arriving import Whole
 from shared_ir.service_kit.http1.connection import Http1Connection
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase
-from shared_ir.service_kit.http_message import Application, HttpResponse
-from shared_ir.service_kit.lanes import Threads
 from shared_ir.service_kit.listening import Sockets, listening, port_of
-from shared_ir.service_kit.room import GRACE_SECONDS, RequestRoom
+from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.tls import CONNECTION_BYTES
 

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.answering import answering
-from shared_ir.service_kit.exchange import Exchange
-from shared_ir.service_kit.exchange import MessageHandling as ExchangeMethod
-from shared_ir.service_kit.lanes import CallStage, Lane, ServerCall
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.answering import answering
+from shared_ir.service_kit.calls.exchange import Exchange
+from shared_ir.service_kit.calls.exchange import MessageHandling as ExchangeMethod
+from shared_ir.service_kit.calls.lanes import CallStage, Lane, ServerCall
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.call import Aborted, RequestStream, RpcCall
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.status import internal
@@ -159,7 +159,7 @@ class _Keeper(NamedTuple):
 
 
 class _Outlet:
-    """Of a detached call: :class:`shared_ir.service_kit.outlet.Outlet`."""
+    """Of a detached call: :class:`shared_ir.service_kit.calls.outlet.Outlet`."""
 
     def __init__(self, call: RpcCall) -> None:
         self._call = call

@@ -12,9 +12,9 @@ from typing import Any, NoReturn, Protocol
 import grpc
 
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.calls.lanes import ServerCall
 from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW_BYTES
-from shared_ir.service_kit.lanes import ServerCall
-from shared_ir.service_kit.room import SMALL_BYTES, RequestRoom, no_room
+from shared_ir.service_kit.memory.room import SMALL_BYTES, RequestRoom, no_room
 from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead

@@ -9,13 +9,13 @@ from typing import Any, Protocol
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.calls.lanes import CallStage
 from shared_ir.service_kit.event_loop import Greeting
 from shared_ir.service_kit.http2.connection import Http2Connection
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Http2Head
 from shared_ir.service_kit.http2.sending import FRAMES_EARNED, MOST_OUT
-from shared_ir.service_kit.lanes import CallStage
-from shared_ir.service_kit.room import GRACE_SECONDS
+from shared_ir.service_kit.memory.room import GRACE_SECONDS
 from shared_ir.service_kit.rpc.call import RequestStream, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers

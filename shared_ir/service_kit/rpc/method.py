@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.exchange import Terms, terms_of
-from shared_ir.service_kit.handler import ADMITS, AT_ONCE, bound_mark, is_refusal
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.message_cost import cost_of
-from shared_ir.service_kit.outlet import is_detached
+from shared_ir.service_kit.calls.exchange import Terms, terms_of
+from shared_ir.service_kit.calls.handler import ADMITS, AT_ONCE, bound_mark, is_refusal
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.calls.outlet import is_detached
+from shared_ir.service_kit.memory.message_cost import cost_of
 
 
 @dataclass(frozen=True, slots=True)

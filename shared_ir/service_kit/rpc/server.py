@@ -22,17 +22,17 @@ from grpc_reflection.v1alpha.reflection import SERVICE_NAME as REFLECTION
 from grpc_reflection.v1alpha.reflection import ReflectionServicer
 from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServicer_to_server
 
+from shared_ir.service_kit.calls.handler import refusing
+from shared_ir.service_kit.calls.lanes import CallStage, Lane, ServerCall, name_of
+from shared_ir.service_kit.calls.shares import is_for_others
 from shared_ir.service_kit.event_loop import EventLoop
-from shared_ir.service_kit.handler import refusing
-from shared_ir.service_kit.lanes import CallStage, Lane, ServerCall, name_of
 from shared_ir.service_kit.listening import Sockets, listening, port_of
-from shared_ir.service_kit.room import GRACE_SECONDS, RequestRoom
+from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
 from shared_ir.service_kit.rpc.endpoint import RpcEndpoint
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import RequestHead
-from shared_ir.service_kit.shares import is_for_others
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.tls import CONNECTION_BYTES, TlsFiles

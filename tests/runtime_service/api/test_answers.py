@@ -18,7 +18,7 @@ from runtime_service.batching.messages import Cancellation, InferRequest, InferR
 from runtime_service.batching.taking import taking
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 
 SLACK = 3 << 20
 """Bytes of the elements that are written together."""

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.calls.lanes import Threads
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.http1.server import HttpServer
-from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
-from shared_ir.service_kit.lanes import Threads
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 from tests.runtime_service.toy_models import wait_until

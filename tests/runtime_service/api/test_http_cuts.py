@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.http1.arriving import ArrivingRequests, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
 from shared_ir.service_kit.http1.source import Need
-from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 
 _BODY = bytes(range(256)) * 400
 

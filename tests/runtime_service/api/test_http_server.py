@@ -28,12 +28,12 @@ from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.http1.server import HttpServer
-from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model, wait_until

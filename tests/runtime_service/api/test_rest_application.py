@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from runtime_service.api.rest import AccessRules, RestApplication
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
+from shared_ir.service_kit.http.message import HttpRequest, HttpResponse
 from shared_ir.wire.names import WIRE_NAMES
 from tests.runtime_service.toy_models import (
     ToyModel,

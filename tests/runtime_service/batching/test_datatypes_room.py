@@ -13,7 +13,7 @@ from runtime_service.batching.datatypes import MOST_STRINGS, element_count, from
 from runtime_service.batching.numbers import from_numbers
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_message import json_bytes, parse_json
+from shared_ir.service_kit.http.message import json_bytes, parse_json
 
 
 @pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT64, DType.BOOL])

@@ -16,7 +16,7 @@ from runtime_service.batching.numbers import from_numbers
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_message import parse_json
+from shared_ir.service_kit.http.message import parse_json
 
 INTEGERS = [d for d in DType if d in {DType.of(np.zeros(0, t)) for t in "bhiqBHIQ"}]
 FLOATS = [DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64]

@@ -12,11 +12,11 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from h2.events import DataReceived, StreamEnded
 
-from shared_ir.service_kit.handler import with_behaviour
+from shared_ir.service_kit.calls.handler import with_behaviour
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.calls.outlet import is_detached
 from shared_ir.service_kit.health import WATCH, Health
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.outlet import is_detached
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from tests.shared_ir.service_kit.rpc.test_server import Caller, until
 

@@ -17,7 +17,7 @@ from compiler_service.wiring import make_parts
 from runtime_service import settings as runtime
 from runtime_service.server import store_source
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.starting import at_start, require_place
 from tests.services.toy_compiler import ToyCompiler
 from tests.shared_ir.service_kit.both_settings import settings_of

@@ -11,8 +11,8 @@ import pytest
 from ingot.channel import open_channel
 from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import ClientTls, TlsFiles, authorities, client_tls, tls_files
 from tests.services.certificates import pair

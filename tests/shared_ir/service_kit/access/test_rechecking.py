@@ -12,10 +12,10 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import unauthenticated
 from shared_ir.service_kit.access.principal import Principal
-from shared_ir.service_kit.exchange import Terms, exchange
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.outlet import Attach, Outlet, detached
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.exchange import Terms, exchange
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.calls.outlet import Attach, Outlet, detached
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from tests.shared_ir.service_kit.rpc.test_server import until
 

@@ -12,9 +12,9 @@ import pytest
 from google.protobuf.wrappers_pb2 import BytesValue as Bytes
 from h2.events import StreamEnded
 
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.outlet import Attach, Outlet, detached
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.calls.outlet import Attach, Outlet, detached
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc import server
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.server import RpcServer

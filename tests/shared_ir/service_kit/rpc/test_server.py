@@ -23,10 +23,10 @@ from h2.events import ResponseReceived, SettingsAcknowledged, StreamEnded, Strea
 from h2.settings import SettingCodes
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.calls.lanes import CallStage, Lane
 from shared_ir.service_kit.http2.frames import Code
-from shared_ir.service_kit.lanes import CallStage, Lane
 from shared_ir.service_kit.listening import CannotListen
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc import server
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.method import admitted, at_once

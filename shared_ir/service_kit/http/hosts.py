@@ -15,7 +15,7 @@ from http import HTTPStatus
 from typing import Self
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
+from shared_ir.service_kit.http.message import HttpRequest, HttpResponse
 
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
 _NAME = re.compile(r"\.?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")

@@ -12,8 +12,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 from urllib.parse import unquote
 
-from shared_ir.service_kit.room import GRACE_SECONDS, Guest, RequestRoom, peer_of
-from shared_ir.service_kit.shares import is_for_others
+from shared_ir.service_kit.calls.shares import is_for_others
+from shared_ir.service_kit.memory.room import GRACE_SECONDS, Guest, RequestRoom, peer_of
 
 CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""

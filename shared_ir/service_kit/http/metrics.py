@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http_hosts import Hosts
-from shared_ir.service_kit.http_message import Admission, HttpRequest, HttpResponse
+from shared_ir.service_kit.http.hosts import Hosts
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse
 
 METRICS = "/metrics"
 MOST_BODY = 64 * 1024

@@ -12,9 +12,9 @@ import pytest
 from grpc_health.v1 import health_pb2
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.exchange import Terms, exchange
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.exchange import Terms, exchange
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 
 Text = health_pb2.HealthCheckRequest

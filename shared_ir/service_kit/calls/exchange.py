@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.lanes import CallStage, Lane, ServerCall
-from shared_ir.service_kit.outlet import end_call
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.lanes import CallStage, Lane, ServerCall
+from shared_ir.service_kit.calls.outlet import end_call
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.status import internal
 
 _LOG = logging.getLogger(__name__)

@@ -9,17 +9,17 @@ import threading
 from contextlib import ExitStack
 from pathlib import Path
 
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.memory.room import RequestRoom
+from shared_ir.service_kit.memory.trimming import LARGE_BYTES, Trimming
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
-from shared_ir.service_kit.trimming import LARGE_BYTES, Trimming
 from tests.services.certificates import pair
 from tests.services.installation import wait_until
 
 HOLES = """
 import os
-from shared_ir.service_kit.trimming import trim_memory
+from shared_ir.service_kit.memory.trimming import trim_memory
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20

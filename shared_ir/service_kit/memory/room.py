@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.trimming import Trimming
+from shared_ir.service_kit.memory.trimming import Trimming
 from shared_ir.service_kit.waiting import WouldWait
 
 GRACE_SECONDS = 1.0

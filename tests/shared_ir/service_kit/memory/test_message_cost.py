@@ -17,9 +17,9 @@ from grpc_reflection.v1alpha import reflection_pb2
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2, grpc_service_pb2_grpc
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2, compiler_pb2_grpc
-from shared_ir.service_kit.lanes import Lane
-from shared_ir.service_kit.message_cost import MOST_FIELDS, cost_of, message_bytes
-from shared_ir.service_kit.room import RequestRoom
+from shared_ir.service_kit.calls.lanes import Lane
+from shared_ir.service_kit.memory.message_cost import MOST_FIELDS, cost_of, message_bytes
+from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 
 FILES = (grpc_service_pb2, compiler_pb2, health_pb2, reflection_pb2)

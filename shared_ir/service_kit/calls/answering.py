@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from shared_ir.service_kit.lanes import ServerCall
+from shared_ir.service_kit.calls.lanes import ServerCall
 
 _ANSWERED = threading.local()
 """``call`` is the one that this thread answers."""
