@@ -15,7 +15,7 @@ from dataclasses import asdict
 from typing import Any
 
 from compiler_service.jobs.needs import needs_of_jobs
-from compiler_service.jobs.seal import Seal
+from compiler_service.jobs.persistence.seal import Seal
 from compiler_service.keys import worker_keys
 from compiler_service.settings import CompilerSettings, variable
 from shared_ir.artifact.memory import MEMORY_FILE, Memory

@@ -16,9 +16,9 @@ from redis.exceptions import RedisError
 
 from compiler_service.boundary.parts import BoundaryPart, Standing
 from compiler_service.boundary.state import standing
-from compiler_service.jobs.counters import BUCKETS, Counters
+from compiler_service.jobs.persistence.counters import BUCKETS, Counters
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobState
-from compiler_service.jobs.store import JobStore
 
 _LOG = logging.getLogger(__name__)
 WAIT_SECONDS = 1.0

@@ -17,13 +17,13 @@ from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.emulation import emulator_for
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.clerk import OrderedWrites, OrderingRegistry
-from compiler_service.jobs.counters import Counters
-from compiler_service.jobs.marks import SharedMarks
 from compiler_service.jobs.neighbours import Compiler, Queue
 from compiler_service.jobs.orders import Orders
-from compiler_service.jobs.seal import Seal
+from compiler_service.jobs.persistence.counters import Counters
+from compiler_service.jobs.persistence.marks import SharedMarks
+from compiler_service.jobs.persistence.seal import Seal
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.service import JobService
-from compiler_service.jobs.store import JobStore
 from compiler_service.keys import ProcessKeys, worker_keys
 from compiler_service.settings import CompilerSettings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner

@@ -21,7 +21,7 @@ from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.quotas import JobQuota
+from compiler_service.jobs.persistence.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord, Orderer
 from compiler_service.jobs.watching import Watching
 from compiler_service.settings import CompilerSettings

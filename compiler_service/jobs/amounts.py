@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_service.jobs.codec import encode
+from compiler_service.jobs.persistence.codec import encode
+from compiler_service.jobs.persistence.seal import ORDER
 from compiler_service.jobs.records import JobRecord, Submission
-from compiler_service.jobs.seal import ORDER
 from shared_ir.errors import ErrorCode, IngotError
 
 MAX_TARGETS = 64

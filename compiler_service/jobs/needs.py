@@ -9,9 +9,9 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from compiler_service.jobs.orders import Orders
+from compiler_service.jobs.persistence.seal import Seal
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord
-from compiler_service.jobs.seal import Seal
-from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.collection import Pins
 from shared_ir.storage.protocol import ObjectStore

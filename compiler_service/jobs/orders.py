@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_service.jobs.packing import MOST_BYTES
+from compiler_service.jobs.persistence.packing import MOST_BYTES
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.foreign_json import foreign_json

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from compiler_service.jobs.amounts import check_amounts, check_size
-from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
 from compiler_service.jobs.history.logs import Logs
@@ -17,6 +16,8 @@ from compiler_service.jobs.history.times import Times
 from compiler_service.jobs.idempotency import job_ids, order_again, same_order
 from compiler_service.jobs.neighbours import Compiler, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
+from compiler_service.jobs.persistence.counters import Counters
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import (
     WHOLE_JOB,
     Event,
@@ -28,7 +29,6 @@ from compiler_service.jobs.records import (
     TargetRecord,
     UploadedModel,
 )
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.dispatch import Dispatch
 from compiler_service.jobs.waiting.line import check_priority
 from shared_ir.artifact.repository import ArtifactRepository, check_model_name, check_new_label

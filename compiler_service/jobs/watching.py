@@ -16,8 +16,8 @@ from typing import Protocol
 
 from redis.exceptions import RedisError
 
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import Event, JobRecord
-from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.calls.shares import is_for_others
 from shared_ir.service_kit.memory.room import SMALL_BYTES

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from redis.exceptions import RedisError
 
-from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.transport import Polls
 from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS

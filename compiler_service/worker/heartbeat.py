@@ -11,8 +11,8 @@ from typing import Self
 
 from redis.exceptions import RedisError
 
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import WHOLE_JOB
-from compiler_service.jobs.store import JobStore
 from shared_ir.errors import IngotError
 
 CHECK_SECONDS = 0.5

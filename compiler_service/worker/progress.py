@@ -7,8 +7,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import WHOLE_JOB, Event
-from compiler_service.jobs.store import JobStore
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _PRINTED = logging.getLogger("ingot.stage")

@@ -16,15 +16,15 @@ from typing import Any
 
 from redis.exceptions import RedisError
 
-from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.deadline import is_late
 from compiler_service.jobs.due import has_passed
 from compiler_service.jobs.made_for import require_made_for
-from compiler_service.jobs.names import member
-from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.persistence.counters import Counters
+from compiler_service.jobs.persistence.names import member
+from compiler_service.jobs.persistence.quotas import StageQuota
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
-from compiler_service.jobs.store import JobStore
 from compiler_service.stages.checked import issues, read_check
 from compiler_service.stages.outcome import StageError, read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER

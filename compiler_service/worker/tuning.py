@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord, JobStage
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.dispatch import Dispatch
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.stages.keeping import keeping

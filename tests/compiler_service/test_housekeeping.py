@@ -15,9 +15,9 @@ from redis import Redis
 
 from compiler_service.housekeeping import main, open_repository, parser
 from compiler_service.jobs.orders import Orders
+from compiler_service.jobs.persistence.seal import Seal
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord, TargetRecord, UploadedModel
-from compiler_service.jobs.seal import Seal
-from compiler_service.jobs.store import JobStore
 from compiler_service.keys import api_keys
 from compiler_service.settings import CompilerSettings
 from shared_ir.artifact.repository import ArtifactRepository

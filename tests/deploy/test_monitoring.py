@@ -15,9 +15,9 @@ from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 from redis import Redis
 
-from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.persistence.counters import Counters
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import TargetRecord
-from compiler_service.jobs.store import JobStore
 from compiler_service.metrics import make_registry
 from shared_ir.errors import ErrorCode, IngotError
 from tests.deploy.lint_tools import CHART

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from pathlib import Path
 
-from tests.house.test_imports import ROOT, C, modules, name_of, within
+from tests.house.test_imports import ROOT, modules
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
@@ -27,15 +27,17 @@ def test_files_are_short() -> None:
 
 
 MOST_FILES = 16
-FULLER = {"compiler_service/compiler/tensor_expr/operators"}
-"""Folders of one file a family, which there are many of."""
+FULLER = {
+    "compiler_service/compiler/tensor_expr/operators",  # one file a family, which there are many of
+    "ingot",  # what users import
+    "shared_ir/artifact",
+}
+"""Folders in which nobody has found a seam yet, or none is wanted."""
 
 
 def test_folders_are_small() -> None:
-    files = Counter(
-        str(p.parent.relative_to(ROOT)) for p in modules() if p.name != "__init__.py" and within(name_of(p), (C,))
-    )
-    assert {folder: count for folder, count in files.items() if count > MOST_FILES and folder not in FULLER} == {}
+    files = Counter(str(p.parent.relative_to(ROOT)) for p in modules() if p.name != "__init__.py")
+    assert {folder for folder, count in files.items() if count > MOST_FILES} == FULLER
 
 
 def test_functions_are_short() -> None:

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from compiler_service.jobs.history.lists import JobFilter
-from compiler_service.jobs.names import done_key, job_key
+from compiler_service.jobs.persistence.names import done_key, job_key
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord
-from compiler_service.jobs.store import JobStore
 from shared_ir.registry.pages import Page, PageRoom, read_token, write_token
 
 _ANY = JobFilter()

@@ -10,8 +10,8 @@ from typing import Any
 
 from redis import Redis
 
-from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.due import remaining
+from compiler_service.jobs.persistence.counters import Counters
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, TargetRecord
 
 _WEIGHT = 0.4

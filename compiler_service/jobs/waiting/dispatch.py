@@ -12,8 +12,8 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from compiler_service.jobs.neighbours import Member, Queue
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.line import LINES, Waiting, WaitingLine, place
 from compiler_service.jobs.waiting.machines import Machines
 from shared_ir.errors import ErrorCode, IngotError

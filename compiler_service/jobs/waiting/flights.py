@@ -11,7 +11,7 @@ from typing import Any
 
 from redis import Redis
 
-from compiler_service.jobs.names import FINISHED, job_key, member, split_member
+from compiler_service.jobs.persistence.names import FINISHED, job_key, member, split_member
 
 # KEYS: flight, waiters. ARGV: member, seconds, prefix of job hashes. Returns the member that leads. One whose job is gone or whose
 # target has finished leads nobody any more, whatever kept it from saying so.

@@ -13,10 +13,10 @@ from redis import Redis
 from compiler_service.api.converters import event_to_pb, listed_job
 from compiler_service.api.pages import Messages
 from compiler_service.api.servicer import _JobListener
-from compiler_service.jobs.codec import encode
 from compiler_service.jobs.history.pages import JobPages
+from compiler_service.jobs.persistence.codec import encode
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import Event, JobRecord, JobState, TargetRecord, UploadedModel
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.watching import Watching
 from compiler_service.metrics import JobMetrics
 from shared_ir.errors import ErrorCode, IngotError

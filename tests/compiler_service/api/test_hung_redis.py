@@ -16,8 +16,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError
 
 from compiler_service import metrics, wiring
-from compiler_service.jobs.counters import Counters
-from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.persistence.counters import Counters
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.metrics import JobMetrics
 from ingot.client import Client
 from shared_ir.errors import Blame, ErrorCode, IngotError

@@ -16,10 +16,10 @@ import redis
 
 from compiler_service.api import namespaces
 from compiler_service.jobs import service
-from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.persistence.quotas import StageQuota
+from compiler_service.jobs.persistence.seal import Seal
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobState
-from compiler_service.jobs.seal import Seal
-from compiler_service.jobs.store import JobStore
 from compiler_service.keys import worker_keys
 from compiler_service.settings import CompilerSettings
 from shared_ir.digest import sha256_hex

@@ -13,8 +13,8 @@ import pytest
 import redis
 
 from compiler_service.jobs import watching
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import Event, JobRecord, JobState, UploadedModel
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.watching import Watching
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb

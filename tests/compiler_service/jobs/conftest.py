@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.persistence.store import JobStore
 from tests.compiler_service.jobs.mortal import Installation
 from tests.services.redis_server import redis_server
 

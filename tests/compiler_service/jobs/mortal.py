@@ -17,14 +17,14 @@ from typing import Any
 from redis import Redis
 from redis.client import Pipeline
 
-from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.orders import Orders
+from compiler_service.jobs.persistence.counters import Counters
+from compiler_service.jobs.persistence.seal import Seal
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.reconciler import Found, Reconciler
 from compiler_service.jobs.records import JobRecord, JobStage, Submission, UploadedModel
-from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import JobService
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.stages.process import run
 from compiler_service.stages.runner import PREPARE, StageLimits

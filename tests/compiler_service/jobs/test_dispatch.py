@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from redis import Redis
 
 from compiler_service.jobs.neighbours import Addressed, Member
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord, JobStage, TargetRecord, UploadedModel
-from compiler_service.jobs.store import JobStore
 from compiler_service.jobs.waiting.dispatch import Dispatch
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.machine import Machine

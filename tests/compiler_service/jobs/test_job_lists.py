@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from compiler_service.jobs.codec import encode
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.packing import pack
+from compiler_service.jobs.persistence.codec import encode
+from compiler_service.jobs.persistence.packing import pack
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord, JobState, TargetRecord, UploadedModel
-from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
 
 ARM = {"cpu": "cortex-a72", "triple": "aarch64-linux-gnu"}

@@ -14,12 +14,12 @@ from redis import Redis
 
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.names import job_key, member
-from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.persistence.names import job_key, member
+from compiler_service.jobs.persistence.quotas import StageQuota
+from compiler_service.jobs.persistence.seal import Seal
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.records import JobStage, JobState
-from compiler_service.jobs.seal import Seal
-from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import run
 from compiler_service.worker.stage_outcome import StageOutcome
 from shared_ir.artifact.signature import TrustStore

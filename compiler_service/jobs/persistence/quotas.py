@@ -87,7 +87,7 @@ class StageQuota:
         self._take = self._redis.register_script(_TAKE)
 
     def take(self, namespace: str, limit: int, stage: str) -> bool:
-        """Whether ``stage``, a member as :func:`compiler_service.jobs.store.member` names it, may run now."""
+        """Whether ``stage``, a member as :func:`compiler_service.jobs.persistence.store.member` names it, may run now."""
         if not (namespace and limit):
             return True
         return bool(self._take(keys=[_running(namespace)], args=[limit, stage, time.time(), "ingot:job:"]))

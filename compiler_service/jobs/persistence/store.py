@@ -3,8 +3,8 @@
 Redis is a working memory: everything here may be lost without losing an artifact (:mod:`shared_ir.artifact.repository`).
 Keys, all below ``ingot:``::
 
-    job:<id>             hash    the record (jobs/codec.py)
-    done:<id>            string  a job that had finished when it was ordered, packed (jobs/packing.py); it has no events
+    job:<id>             hash    the record (codec.py)
+    done:<id>            string  a job that had finished when it was ordered, packed (packing.py); it has no events
     job:<id>:events      stream  history, newest 5000
     job:<id>:log         stream  what the work on it wrote (jobs/history/logs.py)
     job:<id>:lease:<n>   string  token of the worker that runs target n, expires unless it is renewed
@@ -29,13 +29,13 @@ from typing import Any
 from redis import Redis
 from redis.exceptions import RedisError
 
-from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.history.lists import MOVE, JobLists
 from compiler_service.jobs.history.logs import LogStream
-from compiler_service.jobs.names import FINISHED, done_key, job_key, member, split_member
-from compiler_service.jobs.packing import pack, unpack
+from compiler_service.jobs.persistence.codec import SECONDS, decode, encode, encode_changes
+from compiler_service.jobs.persistence.names import FINISHED, done_key, job_key, member, split_member
+from compiler_service.jobs.persistence.packing import pack, unpack
+from compiler_service.jobs.persistence.seal import ORDER, Seal
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
-from compiler_service.jobs.seal import ORDER, Seal
 from compiler_service.jobs.waiting.flights import Flights
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.foreign_json import foreign_json

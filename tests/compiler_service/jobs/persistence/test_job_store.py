@@ -13,12 +13,12 @@ import pytest
 from redis import Redis
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.jobs.codec import decode, encode
-from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.pages import JobPages
+from compiler_service.jobs.persistence.codec import decode, encode
+from compiler_service.jobs.persistence.counters import BUCKETS, Counters
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import Event, JobRecord, JobState, TargetRecord, UploadedModel
-from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import resolve_target, target_to_dict
 

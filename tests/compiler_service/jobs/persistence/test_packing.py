@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from compiler_service.jobs.packing import _COMMON, pack, unpack
-from compiler_service.jobs.packing import MOST_BYTES as LARGEST
+from compiler_service.jobs.persistence.packing import _COMMON, pack, unpack
+from compiler_service.jobs.persistence.packing import MOST_BYTES as LARGEST
 from tests.compiler_service.jobs.mortal import Installation
 from tests.services.redis_server import redis_server
 
