@@ -14,8 +14,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 
-def submit_kernel(item: BuiltKernel, target: Target, backend: Backend, maker: ObjectMaker, log: Log) -> Future[bytes]:
-    """The object of ``item``, to come.
+def emit_object(item: BuiltKernel, target: Target, backend: Backend, maker: ObjectMaker, log: Log) -> Future[bytes]:
+    """Emit the code of ``item``; its object, to come.
 
     Raises:
         IngotError: whatever a code generator says of it; NOT_FOUND, there is none of the name that a part asks for.

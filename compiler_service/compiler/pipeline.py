@@ -25,7 +25,7 @@ from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, ModulePasses, PassContext
 from compiler_service.compiler.loop_ir.pipeline import LoopPipeline
-from compiler_service.compiler.objects import submit_kernel
+from compiler_service.compiler.objects import emit_object
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.definitions import define_kernels
 from compiler_service.compiler.program.kernels import (
@@ -203,7 +203,7 @@ def generate(
     with log.stage("codegen", len(kernels)) as report, backend.objects(target, settings.workers) as compiler:
         for kernel, schedules in kernels:
             item = build_kernel(kernel, target, schedules, loop_passes, log)
-            pending[kernel.name] = submit_kernel(item, target, backend, compiler, log)
+            pending[kernel.name] = emit_object(item, target, backend, compiler, log)
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
