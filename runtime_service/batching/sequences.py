@@ -20,9 +20,10 @@ import numpy as np
 
 from runtime_service.arrays import Array
 from runtime_service.batching.execution import BatchResult
-from runtime_service.batching.messages import InferRequest
+from runtime_service.batching.messages import Cancellation, InferRequest
 from runtime_service.batching.rows import Arrays
 from runtime_service.batching.validation import signature
+from runtime_service.batching.work import why_unwanted
 from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -30,6 +31,8 @@ from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, static
 from shared_ir.plan.program import TensorSpec
 
+_LOOK_SECONDS = 0.25
+"""How often a request that waits for its turn is asked whether its client is still there."""
 _MOST_CHARACTERS = 128
 """Of a name of a sequence, as in Triton."""
 Name: TypeAlias = tuple[str, int | str]
@@ -106,13 +109,19 @@ class Sequences:
         return self._bytes
 
     def run(
-        self, step: Step, inputs: Arrays, deadline: float | None, compute: Callable[[Arrays], BatchResult]
+        self,
+        step: Step,
+        inputs: Arrays,
+        deadline: float | None,
+        compute: Callable[[Arrays], BatchResult],
+        cancellation: Cancellation | None = None,
     ) -> BatchResult:
         """``compute`` of ``inputs`` and the state, whose next value is kept. Requests of one sequence are computed one by one.
 
         Raises:
             IngotError: INVALID_ARGUMENT, there is no such sequence, or state is sent to one that goes on; RESOURCE_EXHAUSTED, there
-                are too many, or their states too large; DEADLINE_EXCEEDED; and what ``compute`` raises. The state stays as it was.
+                are too many, or their states too large; DEADLINE_EXCEEDED, CANCELLED; and what ``compute`` raises. The state stays as it
+                was.
         """
         given = {name for name in self._inputs if name in inputs}
         if given and not step.starts:
@@ -123,7 +132,7 @@ class Sequences:
                 expected="nothing: the state is kept here",
                 remedy="Send a first state with sequence_start alone.",
             )
-        with self._turn(step, deadline) as state:
+        with self._turn(step, deadline, cancellation) as state:
             before = self._first(inputs) if step.starts else state.arrays
             whole = {**inputs, **before}
             result = compute({name: whole[name] for name in self._order if name in whole})
@@ -141,8 +150,8 @@ class Sequences:
         return tuple(spec for spec in specs if spec.name not in kept)
 
     @contextmanager
-    def _turn(self, step: Step, deadline: float | None) -> Iterator[_State]:
-        state = self._acquired(step, deadline)
+    def _turn(self, step: Step, deadline: float | None, cancellation: Cancellation | None) -> Iterator[_State]:
+        state = self._acquired(step, deadline, cancellation)
         try:
             yield state
         finally:
@@ -152,19 +161,29 @@ class Sequences:
                 if step.ends or not state.arrays:  # it is over, or has not begun
                     self._forget(step.name, state)
 
-    def _acquired(self, step: Step, deadline: float | None) -> _State:
+    def _acquired(self, step: Step, deadline: float | None, cancellation: Cancellation | None) -> _State:
         while True:
             state = self._begin(step)
-            left = -1.0 if deadline is None else max(0.0, deadline - self._clock())
-            if not state.turn.acquire(timeout=left):
+            self._wait(state, deadline, cancellation)
+            if self._states.get(step.name) is state:
+                return state
+            state.turn.release()  # it has ended meanwhile
+
+    def _wait(self, state: _State, deadline: float | None, cancellation: Cancellation | None) -> None:
+        """For the turn, as long as somebody waits for the result."""
+        while True:
+            left = _LOOK_SECONDS if deadline is None else min(_LOOK_SECONDS, max(0.0, deadline - self._clock()))
+            if state.turn.acquire(timeout=left):
+                return
+            unwanted = why_unwanted(deadline, cancellation, self._clock())
+            if unwanted is not None and unwanted.code is ErrorCode.DEADLINE_EXCEEDED:
                 raise IngotError(
                     ErrorCode.DEADLINE_EXCEEDED,
                     "the deadline of the request passed while the one before it in its sequence was computed",
                     remedy="Send a request of a sequence when the one before it is answered.",
                 )
-            if self._states.get(step.name) is state:
-                return state
-            state.turn.release()  # it has ended meanwhile
+            if unwanted is not None:
+                raise unwanted
 
     def _begin(self, step: Step) -> _State:
         with self._lock:

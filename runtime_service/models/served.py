@@ -144,7 +144,7 @@ class ServedModel:
             return compute(inputs)
         if not request.waits:
             raise WouldWait
-        return sequences.run(step, inputs, request.deadline, compute)
+        return sequences.run(step, inputs, request.deadline, compute, request.cancellation)
 
     def acquire(self) -> None:
         """Keep the version open until :meth:`release`."""

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.trimming import share_arenas
 from shared_ir.storage.faults import file_error, require_writable
 
 _Given = ParamSpec("_Given")
@@ -38,7 +39,8 @@ def at_start(function: Callable[_Given, _T]) -> Callable[_Given, _T]:
 
 
 def prepare_process() -> None:
-    """At the start of a server: as many descriptors as the system allows."""
+    """At the start of a server: as many descriptors as the system allows, and memory that goes back when threads are done with it."""
+    share_arenas()
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 

@@ -19,7 +19,7 @@ from tritonclient.utils import InferenceServerException
 
 from runtime_service.arrays import Array
 from runtime_service.batching.execution import BatchResult, Execution, ReleaseReason
-from runtime_service.batching.messages import InferRequest
+from runtime_service.batching.messages import Cancellation, InferRequest
 from runtime_service.batching.rows import Arrays
 from runtime_service.batching.sequences import Sequences, Step, step_of
 from runtime_service.policies import SequenceOptions
@@ -139,6 +139,32 @@ def test_who_waits_for_a_sequence_that_ends_goes_on_with_none() -> None:
             late.result(10)
     assert code_of(caught) is ErrorCode.INVALID_ARGUMENT
     assert (len(sequences), sequences.held_bytes) == (0, 0)
+
+
+def test_who_has_gone_does_not_wait_for_its_turn() -> None:
+    sequences = Sequences(OPTIONS, (X, STATE), (Y, NEXT))
+    asked(sequences, 1, 5.0, start=True)
+    gate, entered, cancellation = threading.Event(), threading.Event(), Cancellation()
+
+    def slow(inputs: Arrays) -> BatchResult:
+        entered.set()
+        gate.wait(20)
+        return computed(inputs)
+
+    one = {"x": np.ones((1, 2), np.float32)}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(sequences.run, Step(("a", 1), False, False), one, None, slow)
+        entered.wait(10)
+        second = pool.submit(sequences.run, Step(("a", 1), False, False), one, None, computed, cancellation)
+        cancellation.cancel()
+        try:
+            with pytest.raises(IngotError) as caught:
+                second.result(10)
+        finally:
+            gate.set()
+        assert first.result(10).outputs["y"][0, 0] == 6.0
+    assert code_of(caught) is ErrorCode.CANCELLED
+    assert asked(sequences, 1, 1.0) == 7.0
 
 
 def test_sequences_expire() -> None:

@@ -32,6 +32,38 @@ trim_memory()
 print(before - resident(), len(kept))
 """
 
+ENDS = """
+import os, threading
+from shared_ir.service_kit.starting import prepare_process
+from shared_ir.service_kit.trimming import trim_memory
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+def take():
+    for size in (30_000_000, 20_000_000):  # malloc maps the first by itself, and then nothing any more that is smaller
+        block = b"1" * size
+        together.wait()
+        del block
+    gone.wait()
+    done.wait()  # a thread that ends leaves its arena to the next one
+
+prepare_process()
+before = resident()
+together, gone, done = threading.Barrier(12), threading.Barrier(13), threading.Event()
+for _ in range(12):
+    threading.Thread(target=take).start()
+gone.wait()
+trim_memory()
+print(resident() - before)
+done.set()
+"""
+
+
+def test_what_many_threads_took_is_given_back() -> None:
+    found = subprocess.run([sys.executable, "-c", ENDS], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert int(found) < 130, "megabytes"
+
 
 def test_free_blocks_between_others_are_given_back() -> None:
     found = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True, timeout=60).stdout
