@@ -10,7 +10,7 @@ from typing import Any
 from runtime_service.policies import SequenceOptions, VersionPolicy
 from shared_ir.artifact.published import is_model_name
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.foreign_json import foreign_json
+from shared_ir.foreign_json import parse_foreign
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.settings import MOST_BYTES, MOST_SECONDS, MOST_THINGS, out_of_range
 
@@ -64,8 +64,8 @@ _LIMITS = {
 
 def read_models_file(path: Path) -> dict[str, ModelSettings]:
     try:
-        data = foreign_json(path.read_text())
-        return {name: _model(name, dict(fields), path) for name, fields in data.items()}
+        data = _object(parse_foreign(path.read_text(), _once), str(path))
+        return {name: _model(name, _object(fields, f"{path}: {name}"), path) for name, fields in data.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -75,11 +75,26 @@ def read_models_file(path: Path) -> dict[str, ModelSettings]:
         ) from error
 
 
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """An object of JSON; raises ValueError: a name stands in it twice, and one of the two would not count."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"{next(name for name in names if names.count(name) > 1)[:100]!r} stands twice in one object")
+    return found
+
+
+def _object(value: object, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise out_of_range(where, "an object of JSON", str(value)[:40])
+    return value
+
+
 def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
     require_model(name, str(path))
     where = f"{path}: {name}"
     policy = VersionPolicy.parse(str(given.pop("policy", "stable")), f"{where}: policy")
-    sizes = dict(given.pop("warmup", {}))
+    sizes = _object(given.pop("warmup", {}), f"{where}: warmup")
     warmup = {
         str(symbol): _number(extent, (0, MOST_THINGS), f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()
     }

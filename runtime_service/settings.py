@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from runtime_service.model_settings import PRESETS, ModelSettings, read_models_file, require_model
+from runtime_service.model_settings import EVERY_MODEL, PRESETS, ModelSettings, read_models_file, require_model
 from runtime_service.policies import VersionPolicy
 from runtime_service.readiness import ReadyRule
 from shared_ir.errors import IngotError
@@ -172,13 +172,19 @@ class RuntimeSettings:
             expected = f"an address there, or in {variable('http_address')}"
             raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
         require_token(variable("token"), self.token)
-        require_address(variable("grpc_address"), self.grpc_address)
+        self._check_addresses()
         if self.preset not in PRESETS:
             raise _invalid("preset", " or ".join(PRESETS), repr(self.preset)[:100])
         if self.layout and self.store_url:
             raise _invalid("layout", f"only one of it and {variable('store_url')}", "both")
         self._check_shared_memory()
         self.ready_rule()
+
+    def _check_addresses(self) -> None:
+        require_address(variable("grpc_address"), self.grpc_address)
+        for name in ("http_address", "metrics_address", "control_address"):
+            if not getattr(self, name).startswith(UNIX):
+                require_address(variable(name), getattr(self, name))
 
     def _check_ranges(self) -> None:
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "processes"), variable)
@@ -275,7 +281,15 @@ class RuntimeSettings:
             found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable", variable("models")))
         for model in found.values():
             self._check_sizes(model)
+        self._check_ready(found)
         return tuple(found.values())
+
+    def _check_ready(self, found: Mapping[str, ModelSettings]) -> None:
+        """Where nobody loads models by request, those that are not served are waited for in vain."""
+        strange = [name for name in self.ready_rule().names if name not in found]
+        if strange and EVERY_MODEL not in found and self.model_control != "explicit":
+            expected = f"all, any, none, or names of models that {variable('models')} or {variable('models_file')} has"
+            raise _invalid("ready", expected, ",".join(strange)[:100])
 
     def _check_sizes(self, model: ModelSettings) -> None:
         most = self.max_batch_size if model.max_batch_size is None else model.max_batch_size

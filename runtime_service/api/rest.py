@@ -221,13 +221,13 @@ class RestApplication:
             return document, rest_codec.tensors(document, rest)
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        return _truth(self._dataplane.live())
+        return _truth({"live": self._dataplane.live()})
 
     def _ready(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        return _truth(self._dataplane.ready())
+        return _truth({"ready": self._dataplane.ready()})
 
     def _model_ready(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
-        return _truth(self._dataplane.model_ready(model, version))
+        return _truth({"name": model, "ready": self._dataplane.model_ready(model, version)})
 
     def _server_metadata(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return HttpResponse.json(documents.server_metadata(self._dataplane.server_metadata()))
@@ -332,8 +332,8 @@ def _not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
     return HttpResponse.failure(error, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": allowed})
 
 
-def _truth(value: bool) -> HttpResponse:
-    """200 or 503, with an empty body."""
-    if value:
-        return HttpResponse()
-    return HttpResponse(HTTPStatus.SERVICE_UNAVAILABLE, headers={"Retry-After": str(RETRY_SECONDS)})
+def _truth(document: dict[str, object]) -> HttpResponse:
+    """200 or 503. The protocol says it by the status; KServe's client reads the document, which all of them may have."""
+    if False not in document.values():
+        return HttpResponse.json(document)
+    return HttpResponse.json(document, HTTPStatus.SERVICE_UNAVAILABLE, **{"Retry-After": str(RETRY_SECONDS)})

@@ -53,7 +53,7 @@ class AllObserved:
         return merged(pages).encode(), kind
 
     def _live(self, request: HttpRequest) -> HttpResponse:
-        return HttpResponse()
+        return HttpResponse.json({"live": True})
 
     def _ready(self, request: HttpRequest) -> HttpResponse:
         try:
@@ -61,4 +61,4 @@ class AllObserved:
                 fetch(self._folder / own_socket(number), _READY)
         except IngotError as error:
             return HttpResponse.failure(error, HTTPStatus.SERVICE_UNAVAILABLE)
-        return HttpResponse()
+        return HttpResponse.json({"ready": True})

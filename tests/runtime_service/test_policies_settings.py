@@ -112,6 +112,11 @@ def test_loopback_by_default() -> None:
         ("shared_memory", "a/b"),
         ("shared_memory", "/dev/shm/ingot-"),
         ("shared_memory", "  "),
+        ("grpc_address", "127.0.0.1:70000"),
+        ("http_address", "127.0.0.1:70000"),
+        ("http_address", "127.0.0.1"),
+        ("metrics_address", "127.0.0.1:http"),
+        ("control_address", "localhost:-1"),
     ],
 )
 def test_a_bad_setting_is_named(field: str, value: str) -> None:
@@ -160,8 +165,11 @@ def test_models_file(tmp_path: Path) -> None:
     [
         ("", ""),
         ("[]", ""),
-        ('{"m": 3}', ""),
-        ('{"m": {"warmup": 3}}', ""),
+        ('{"m": {}, "m": {}}', ""),
+        ('{"m": {"instances": 1, "instances": 2}}', ""),
+        ('{"m": 3}', ": m"),
+        ('{"m": {"warmup": 3}}', ": m: warmup"),
+        ('{"m": {"warmup": [["h", 3]]}}', ": m: warmup"),
         ('{"m": {"max_batch": 3}}', ": m: max_batch"),
         ('{"m": {"instances": "x"}}', ": m: instances"),
         ('{"m": {"instances": -2}}', ": m: instances"),
@@ -197,6 +205,18 @@ def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> No
         RuntimeSettings(models_file=str(file)).model_settings()
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.field == f"{file}{where}"
+
+
+def test_who_is_waited_for_is_served(tmp_path: Path) -> None:
+    file = tmp_path / "models.json"
+    file.write_text('{"in-file": {}}')
+    with pytest.raises(IngotError, match="received typo") as caught:
+        RuntimeSettings(ready="bert,typo", models="bert", models_file=str(file)).model_settings()
+    assert caught.value.field == "INGOT_RUNTIME_READY"
+    assert len(RuntimeSettings(ready="bert,in-file", models="bert", models_file=str(file)).model_settings()) == 2
+    assert RuntimeSettings(ready="bert", models="*@stable").model_settings()
+    explicit = {"model_control": "explicit", "control_address": "unix:/run/ingot.sock"}
+    assert RuntimeSettings(ready="later", **explicit).model_settings() == ()
 
 
 def test_every_number_of_a_model_has_limits() -> None:

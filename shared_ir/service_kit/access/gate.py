@@ -17,7 +17,8 @@ from shared_ir.service_kit.access.token_file import Grant, hash_of, read_token_f
 
 _LOG = logging.getLogger(__name__)
 HEADER = "authorization"
-_SCHEME = "Bearer "
+_SCHEME = "bearer "
+"""Written in whatever case (RFC 9110, section 11.1)."""
 _EVERYONE = Principal()
 _Stamp = tuple[int, int, int]
 
@@ -50,11 +51,12 @@ class SingleToken:
     changes = False
 
     def __init__(self, token: str) -> None:
-        self._expected = f"{_SCHEME}{token}".encode()
+        self._expected = token.encode()
 
     def accepts(self, header: str | bytes | None) -> bool:
         data = header.encode(errors="replace") if isinstance(header, str) else header or b""
-        return hmac.compare_digest(data, self._expected)
+        scheme, token = data[: len(_SCHEME)], data[len(_SCHEME) :]
+        return hmac.compare_digest(token, self._expected) and scheme.lower() == _SCHEME.encode()
 
     def caller(self, header: str | bytes | None) -> Principal:
         if not self.accepts(header):
@@ -87,7 +89,8 @@ class FileOfTokens:
             return _EVERYONE
         grants = self._current()
         text = header.decode(errors="replace") if isinstance(header, bytes) else header or ""
-        grant = grants.get(hash_of(text.removeprefix(_SCHEME))) if text.startswith(_SCHEME) else None
+        scheme, token = text[: len(_SCHEME)], text[len(_SCHEME) :]
+        grant = grants.get(hash_of(token)) if scheme.lower() == _SCHEME else None
         if grant is None:
             raise unauthenticated()
         if grant.is_over(self._clock()):

@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_service.api.rest import AccessRules, RestApplication
+from runtime_service.lifecycle import ServerPhase
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
 from shared_ir.service_kit.http.message import HttpRequest, HttpResponse
@@ -272,6 +273,22 @@ def test_token(server: RuntimeServer) -> None:
     assert ask(application, HttpRequest("GET", "/v2", {"authorization": "Bearer secret"})).status == 200
     assert ask(application, HttpRequest("GET", "/v2/health/ready")).status == 200
     assert ask(application, HttpRequest("GET", "/metrics")).status == 200
+
+
+def test_health_is_a_status_and_a_document(server: RuntimeServer, application: RestApplication) -> None:
+    """KServe's client parses what comes, and takes ``live`` and ``ready`` from it."""
+    paths = {"/v2/health/live": {"live": True}, "/v2/health/ready": {"ready": True}}
+    paths["/v2/models/scale/ready"] = {"name": "scale", "ready": True}
+    for path, expected in paths.items():
+        answer = ask(application, HttpRequest("GET", path))
+        assert (answer.status, json.loads(b"".join(answer.parts))) == (200, expected)
+    server.lifecycle.enter(ServerPhase.DRAINING)
+    try:
+        answer = ask(application, HttpRequest("GET", "/v2/health/ready"))
+    finally:
+        server.lifecycle.enter(ServerPhase.SERVING)
+    assert (answer.status, json.loads(b"".join(answer.parts))) == (503, {"ready": False})
+    assert int(answer.headers["Retry-After"]) > 0
 
 
 def test_malformed_load_requests(application: RestApplication) -> None:

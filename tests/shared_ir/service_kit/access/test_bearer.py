@@ -58,6 +58,8 @@ def test_the_token_is_needed_but_for_health(channel: grpc.Channel, kind: str) ->
 def test_headers_of_any_form() -> None:
     bearer = SingleToken("s3crét")
     assert bearer.accepts("Bearer s3crét")
+    assert bearer.accepts("bearer s3crét")  # RFC 9110: the scheme is written in whatever case
+    assert not bearer.accepts("Bearer S3crét")
     assert bearer.accepts("Bearer s3crét".encode())
     for given in (None, "", b"", "Bearer", "Bearer \ud800", b"\xff"):
         assert not bearer.accepts(given)

@@ -41,6 +41,7 @@ def test_the_file_holds_hashes_alone(file: Path) -> None:
     assert token not in file.read_text()
     assert hash_of(token) in file.read_text()
     assert FileOfTokens(file).caller(f"Bearer {token}") == CI
+    assert FileOfTokens(file).caller(f"BEARER {token}".encode()) == CI
 
 
 def test_who_has_no_token_of_the_file_is_not_let_in(file: Path) -> None:
@@ -50,7 +51,8 @@ def test_who_has_no_token_of_the_file_is_not_let_in(file: Path) -> None:
         None,
         "",
         token,
-        f"bearer {token}",
+        f"bearer{token}",
+        f"Basic {token}",
         f"Bearer {token}x",
         f"Bearer {hash_of(token)}",
         b"\xff",
