@@ -6,7 +6,6 @@ import argparse
 import json
 import logging
 import os
-import ssl
 import sys
 import threading
 from pathlib import Path
@@ -41,7 +40,7 @@ from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.starting import at_start, prepare_process, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
-from shared_ir.service_kit.tls import tls_files
+from shared_ir.service_kit.tls import TlsFiles, tls_files
 from shared_ir.service_kit.unix_sockets import UNIX
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -97,7 +96,7 @@ class RuntimeServer:
         controls = is_whole and not settings.control_address
         hosts, admin = Hosts.parse(settings.hosts, variable("hosts")), controls and bool(settings.token)
         access = AccessRules(settings.token, hosts, settings.max_request_bytes, controls, admin)
-        self._http = self._http_servers(access, room, tls.context() if tls else None)
+        self._http = self._http_servers(access, room, tls)
         if settings.grpc_address:
             self._grpc = GrpcServer(
                 self.dataplane,
@@ -114,23 +113,21 @@ class RuntimeServer:
             target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
         )
 
-    def _http_servers(
-        self, access: AccessRules, room: RequestRoom, context: ssl.SSLContext | None
-    ) -> dict[str, HttpServer]:
+    def _http_servers(self, access: AccessRules, room: RequestRoom, tls: TlsFiles | None) -> dict[str, HttpServer]:
         settings, scrape = self.settings, self.metrics.scrape
         found = {}
         if settings.http_address:
             limits = HttpLimits(max_connections=2 * settings.max_in_flight)
             application = RestApplication(self.dataplane, self._told.scrape_all if self._told else scrape, access)
             place = self._sockets.get("http", settings.http_address)
-            found["http"] = HttpServer(application, place, limits, context, room)
+            found["http"] = HttpServer(application, place, limits, tls, room)
         few = HttpLimits(max_connections=_MOST_OBSERVERS)
         if settings.metrics_address:
             metrics = observed(self.dataplane, scrape, access.hosts)
             found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
         if settings.control_address:
             control = controlled(self.dataplane, scrape, access)
-            own = None if settings.control_address.startswith(UNIX) else context
+            own = None if settings.control_address.startswith(UNIX) else tls
             found["control"] = HttpServer(control, settings.control_address, few, own, room)
         return found
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -30,6 +30,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, static
 from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.shares import is_for_others
 
 _LOOK_SECONDS = 0.25
 """How often a request that waits for its turn is asked whether its client is still there."""
@@ -99,6 +100,9 @@ class Sequences:
         self._lock = threading.Lock()
         self._states: OrderedDict[Name, _State] = OrderedDict()
         self._bytes = 0
+        self._count_of: Counter[str] = Counter()
+        self._bytes_of: Counter[str] = Counter()
+        """Of each address that has some: who has half of all gets nothing of the last quarter."""
 
     def __len__(self) -> int:
         return len(self._states)
@@ -194,6 +198,9 @@ class Sequences:
                     raise _no_sequence(self.options.idle_seconds)
                 if len(self._states) >= self.options.most:
                     raise _too_many(f"at most {self.options.most} sequences at a time")
+                if is_for_others(len(self._states), self._count_of[step.name[0]], self.options.most):
+                    raise _too_many(f"the last quarter of {self.options.most} sequences for other addresses")
+                self._count_of[step.name[0]] += 1
                 state = self._states[step.name] = _State(self._clock())
             self._used(step.name, state)
             return state
@@ -213,14 +220,24 @@ class Sequences:
     def _forget(self, name: Name, state: _State) -> None:
         if self._states.get(name) is state:
             del self._states[name]
-            self._bytes -= state.size
+            self._count_of[name[0]] -= 1
+            self._hold(name[0], -state.size)
+            if not self._count_of[name[0]]:
+                del self._count_of[name[0]], self._bytes_of[name[0]]
+
+    def _hold(self, peer: str, count: int) -> None:
+        self._bytes += count
+        self._bytes_of[peer] += count
 
     def _keep(self, step: Step, state: _State, arrays: dict[str, Array]) -> None:
         size = 0 if step.ends else sum(array.nbytes for array in arrays.values())
+        peer, most, more = step.name[0], self.options.most_bytes, size - state.size
         with self._lock:
-            if self._bytes - state.size + size > self.options.most_bytes:
-                raise _too_many(f"states of {self.options.most_bytes} bytes together")
-            self._bytes += size - state.size
+            if self._bytes + more > most:
+                raise _too_many(f"states of {most} bytes together")
+            if more > 0 and is_for_others(self._bytes, self._bytes_of[peer], most):
+                raise _too_many(f"the last quarter of {most} bytes of states for other addresses")
+            self._hold(peer, more)
             state.arrays, state.size = arrays, size
 
     def _first(self, inputs: Arrays) -> dict[str, Array]:

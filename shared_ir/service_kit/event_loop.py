@@ -57,7 +57,7 @@ class ListeningPlace(NamedTuple):
 
     listener: socket.socket
     create: Callable[[], Accepted]
-    tls: ssl.SSLContext | None
+    tls: Callable[[], ssl.SSLContext] | None
     seconds: float
 
 
@@ -83,11 +83,11 @@ class EventLoop:
         self,
         sockets: Iterable[socket.socket],
         create: Callable[[], Accepted],
-        tls: ssl.SSLContext | None,
+        tls: Callable[[], ssl.SSLContext] | None,
         seconds: float,
     ) -> None:
-        """Before :meth:`start`: each connection to ``sockets`` gets what ``create`` makes, with ``tls`` in between, for which a client
-        has so many seconds."""
+        """Before :meth:`start`: each connection to ``sockets`` gets what ``create`` makes, with what ``tls`` gives in between, for which a
+        client has so many seconds."""
         self._places += [ListeningPlace(each, create, tls, seconds) for each in sockets]
 
     def start(self, begin: Callable[[], None]) -> None:
@@ -194,8 +194,9 @@ class EventLoop:
             if accepted.family != socket.AF_UNIX:
                 accepted.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 accepted.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            context = None if place.tls is None else place.tls()
             await self._loop.connect_accepted_socket(
-                lambda: protocol, accepted, ssl=place.tls, ssl_handshake_timeout=seconds
+                lambda: protocol, accepted, ssl=context, ssl_handshake_timeout=seconds
             )
         except Exception as error:  # whatever keeps it from being a connection is its client's
             _LOG.debug("a connection ended before it began: %s", error)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import logging
 import ssl
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +19,9 @@ from shared_ir.errors import ErrorCode, IngotError
 CONNECTION_BYTES = 50_000
 """What a connection takes, from its handshake on."""
 _LOG = logging.getLogger(__name__)
+_LOOK_SECONDS = 1.0
+"""Between two looks at the files of a server, where there are connections."""
+_Stamp = tuple[int, int, int] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +57,51 @@ class TlsFiles:
             context.load_verify_locations(cadata=authorities(self.client_ca).decode())
             context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+class RenewedContext:
+    """What TLS the next connection to a server gets. Files that were replaced, as authorities renew certificates every few weeks, count
+    within a second; those that cannot be used do not, which the log says, and the last that could go on. For one thread."""
+
+    def __init__(
+        self, files: TlsFiles, protocols: Sequence[str] = (), clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """``protocols`` are those of ALPN, if any. Raises IngotError as :meth:`TlsFiles.context`."""
+        self._files = files
+        self._protocols = list(protocols)
+        self._clock = clock
+        self._stamps = self._now()
+        self._context = self._made()
+        self._looked = clock()
+
+    def __call__(self) -> ssl.SSLContext:
+        now = self._clock()
+        if now - self._looked >= _LOOK_SECONDS:
+            self._looked = now
+            if (stamps := self._now()) != self._stamps:
+                self._stamps = stamps
+                self._renew()
+        return self._context
+
+    def _renew(self) -> None:
+        try:
+            self._context = self._made()
+        except IngotError as error:
+            _LOG.error("files of TLS were replaced and cannot be used, those before go on: %s", error)
+            return
+        _LOG.info("files of TLS were replaced: new connections have the certificate in %s", self._files.certificate)
+        for text in self._files.doubts():
+            _LOG.warning("%s", text)
+
+    def _made(self) -> ssl.SSLContext:
+        context = self._files.context()
+        if self._protocols:
+            context.set_alpn_protocols(self._protocols)
+        return context
+
+    def _now(self) -> list[_Stamp]:
+        own = (self._files.certificate, self._files.key, self._files.client_ca)
+        return [_stamp(path) for path in own if path is not None]
 
 
 def tls_files(certificate: str, key: str, client_ca: str) -> TlsFiles | None:
@@ -145,6 +195,14 @@ def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
     except (OSError, ValueError) as error:  # SSLError is an OSError
         expected = "a certificate and, beside it, its own key without a password"
         raise _unusable(certificate, error, expected) from error
+
+
+def _stamp(path: Path) -> _Stamp:
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
 
 
 def _no_password() -> str:

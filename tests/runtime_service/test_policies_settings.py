@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -215,7 +216,7 @@ def test_who_is_waited_for_is_served(tmp_path: Path) -> None:
     assert caught.value.field == "INGOT_RUNTIME_READY"
     assert len(RuntimeSettings(ready="bert,in-file", models="bert", models_file=str(file)).model_settings()) == 2
     assert RuntimeSettings(ready="bert", models="*@stable").model_settings()
-    explicit = {"model_control": "explicit", "control_address": "unix:/run/ingot.sock"}
+    explicit: dict[str, Any] = {"model_control": "explicit", "control_address": "unix:/run/ingot.sock"}
     assert RuntimeSettings(ready="later", **explicit).model_settings() == ()
 
 

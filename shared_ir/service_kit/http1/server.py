@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import logging
 import resource
-import ssl
 import time
 from collections import Counter
 
@@ -26,7 +25,7 @@ from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.listening import Sockets, listening, port_of
 from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.status import internal
-from shared_ir.service_kit.tls import CONNECTION_BYTES
+from shared_ir.service_kit.tls import CONNECTION_BYTES, RenewedContext, TlsFiles
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.1
@@ -47,13 +46,13 @@ class HttpServer:
         application: Application,
         address: str | Sockets,
         limits: HttpLimits,
-        context: ssl.SSLContext | None = None,
+        tls: TlsFiles | None = None,
         room: RequestRoom | None = None,
     ) -> None:
         """``room`` is what the requests of several servers share.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, the address cannot be used.
+            IngotError: INVALID_ARGUMENT, the address, or a file of ``tls``, cannot be used.
         """
         self.application = application
         self.limits = limits
@@ -61,7 +60,8 @@ class HttpServer:
         self.stopping = False
         self.loop = EventLoop("http", _failed)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
-        self._has_tls = context is not None
+        self._has_tls = tls is not None
+        context = None if tls is None else RenewedContext(tls)
         self._most = min(limits.max_connections, _most_connections())
         self._connections: dict[Http1Connection, None] = {}
         self._threads = Threads(2 * self._most, "http")

@@ -35,7 +35,7 @@ from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import RequestHead
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
-from shared_ir.service_kit.tls import CONNECTION_BYTES, TlsFiles
+from shared_ir.service_kit.tls import CONNECTION_BYTES, RenewedContext, TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
@@ -114,8 +114,7 @@ class RpcServer:
         context = None
         if tls is not None:
             self._has_tls = True
-            context = tls.context()
-            context.set_alpn_protocols(["h2"])
+            context = RenewedContext(tls, ["h2"])
         found = listening(address, "gRPC")
         self.loop.listen(found, lambda: RpcEndpoint(self), context, _GREETING_SECONDS)
         return port_of(found)

@@ -70,9 +70,9 @@ class Faulty:
 
 @contextmanager
 def serving(application: Faulty, **settings: Any) -> Iterator[HttpServer]:
-    context = settings.pop("context", None)
+    tls = settings.pop("tls", None)
     room = settings.pop("room", None)
-    server = HttpServer(application, "127.0.0.1:0", HttpLimits(**settings), context, room)
+    server = HttpServer(application, "127.0.0.1:0", HttpLimits(**settings), tls, room)
     server.start()
     try:
         yield server
@@ -157,7 +157,7 @@ def test_a_large_answer_arrives_whole_over_tls_however_slowly_it_is_taken(tmp_pa
     size = 6 << 20
     trusting = ssl.create_default_context(cafile=files.certificate)
     with (
-        serving(Faulty(size), idle_timeout=0.5, context=files.context()) as server,
+        serving(Faulty(size), idle_timeout=0.5, tls=files) as server,
         connected(server) as plain,
         trusting.wrap_socket(plain, server_hostname="localhost") as connection,
     ):
@@ -174,7 +174,7 @@ def test_who_leaves_does_not_wait_for_idle_clients_of_tls(tmp_path: Any) -> None
     files = TlsFiles(*pair(tmp_path, "localhost"))
     trusting = ssl.create_default_context(cafile=files.certificate)
     with (
-        serving(Faulty(), context=files.context()) as server,
+        serving(Faulty(), tls=files) as server,
         connected(server) as plain,
         trusting.wrap_socket(plain, server_hostname="localhost") as connection,
     ):

@@ -277,7 +277,7 @@ def test_token(server: RuntimeServer) -> None:
 
 def test_health_is_a_status_and_a_document(server: RuntimeServer, application: RestApplication) -> None:
     """KServe's client parses what comes, and takes ``live`` and ``ready`` from it."""
-    paths = {"/v2/health/live": {"live": True}, "/v2/health/ready": {"ready": True}}
+    paths: dict[str, dict[str, Any]] = {"/v2/health/live": {"live": True}, "/v2/health/ready": {"ready": True}}
     paths["/v2/models/scale/ready"] = {"name": "scale", "ready": True}
     for path, expected in paths.items():
         answer = ask(application, HttpRequest("GET", path))

@@ -201,6 +201,28 @@ def test_sequences_are_bounded_in_number_and_bytes() -> None:
     assert asked(small, 1, 1.0) == 2.0
 
 
+@pytest.mark.parametrize(
+    "options", [SequenceOptions({"state": "next"}, most=8), SequenceOptions({"state": "next"}, most_bytes=64)]
+)
+def test_one_address_does_not_take_all_sequences(options: SequenceOptions) -> None:
+    sequences = Sequences(options, (X, STATE), (Y, NEXT))
+    for name in range(6):
+        asked(sequences, name, 1.0, start=True)
+    for _ in range(2):
+        with pytest.raises(IngotError, match="for other addresses") as caught:
+            asked(sequences, 6, 1.0, start=True)
+        assert code_of(caught) is ErrorCode.RESOURCE_EXHAUSTED
+    for name in range(2):
+        asked(sequences, name, 1.0, start=True, peer="b")
+    assert asked(sequences, 0, 1.0) == 2.0, "those that have begun go on"
+    asked(sequences, 0, 1.0, end=True, peer="b")
+    asked(sequences, 0, 1.0, end=True)
+    asked(sequences, 7, 1.0, start=True, peer="b")
+    for name in (1, 2, 3):
+        asked(sequences, name, 1.0, end=True)
+    asked(sequences, 9, 1.0, start=True)
+
+
 def test_a_state_holds_nothing_of_a_batch() -> None:
     sequences = Sequences(OPTIONS, (X, STATE), (Y, NEXT))
     batch = np.zeros((1000, 2), np.float32)
