@@ -159,7 +159,7 @@ class Endpoint:
         except TimeoutError as error:
             raise late(self.address, str(error)) from error
         except (OSError, http.client.HTTPException) as error:
-            raise unreachable(self.address, str(error), _START) from error
+            raise unreachable(self.address, _reason(error), _START) from error
         finally:
             connection.close()
         if response.status != 200:
@@ -169,6 +169,13 @@ class Endpoint:
     def _call(self, method: str, request: Any) -> Any:
         function = getattr(self._stub, method)
         return call(self.address, lambda: function(request, timeout=self._timeout, metadata=authorization(self._token)))
+
+
+def _reason(error: Exception) -> str:
+    """What went wrong; bytes of another protocol are not shown."""
+    if isinstance(error, http.client.BadStatusLine) and not isinstance(error, http.client.RemoteDisconnected):
+        return "what answers there does not speak HTTP/1.1: it may be the port of gRPC"
+    return str(error)
 
 
 def _path(model: str, version: str) -> str:

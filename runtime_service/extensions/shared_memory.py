@@ -199,7 +199,8 @@ class SharedMemory:
             raise IngotError(
                 ErrorCode.NOT_FOUND, message, field="key", received=repr(key[:100]), remedy=remedy
             ) from error
-        if not stat.S_ISREG(os.fstat(opened).st_mode):
+        found = os.fstat(opened)
+        if not stat.S_ISREG(found.st_mode) or found.st_nlink > 1:  # another name of what is somebody else's
             os.close(opened)
             raise _invalid("key", "an object of shared memory", f"{key[:100]}, which is something else")
         return opened

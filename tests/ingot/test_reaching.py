@@ -67,6 +67,19 @@ def test_addresses_are_taken(address: str) -> None:
         assert make(address).address == address
 
 
+def test_the_port_of_grpc_is_not_that_of_http() -> None:
+    lane = Lane("calls", 1)
+    server = RpcServer(lambda method: lane, RequestRoom(1 << 20), 1000)
+    port = server.bind("127.0.0.1:0")
+    server.start()
+    try:
+        with pytest.raises(IngotError, match="may be the port of gRPC") as caught:
+            Endpoint(f"127.0.0.1:{port}", "http", timeout=10).inputs("m")
+    finally:
+        server.stop(0)
+    assert str(caught.value).isprintable()
+
+
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, Path]]:
     folder = tmp_path_factory.mktemp("certificates")

@@ -216,7 +216,9 @@ def test_what_is_no_object_is_not_opened(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "target").write_bytes(bytes(8))
     (tmp_path / "link").symlink_to(tmp_path / "target")
-    for key in ("folder", "fifo", "link", ".", "..", "absent"):
+    (tmp_path / "private").write_bytes(bytes(8))
+    os.link(tmp_path / "private", tmp_path / "another name")
+    for key in ("folder", "fifo", "link", "another name", ".", "..", "absent"):
         with pytest.raises(IngotError):
             memory.register("r", key, 0, 8)
     memory.register("r", "target", 0, 8)
