@@ -30,7 +30,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, static
 from shared_ir.plan.program import TensorSpec
-from shared_ir.service_kit.shares import is_for_others
+from shared_ir.service_kit.calls.shares import is_for_others
 
 _LOOK_SECONDS = 0.25
 """How often a request that waits for its turn is asked whether its client is still there."""

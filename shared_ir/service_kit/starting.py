@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.trimming import share_arenas
+from shared_ir.service_kit.memory.trimming import share_arenas
 from shared_ir.storage.faults import file_error, require_writable
 
 _Given = ParamSpec("_Given")

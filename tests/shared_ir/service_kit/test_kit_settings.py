@@ -101,7 +101,8 @@ def test_a_misspelt_setting_is_refused(module: Any, name: str, nearest: str) -> 
 def test_what_others_read_is_not_refused(module: Any) -> None:
     """One environment may be that of both services and of clients, beside others in a cluster."""
     values = {name for name in ELSEWHERE if not name.endswith("_FILE")}
-    given = dict.fromkeys(values, "require") | LINKS | {"OTHER_TOKEN": "x", "INGOT_TRITON_METRICS": "1"}
+    others = {name: "127.0.0.1:9" if name.endswith("_ADDRESS") else "require" for name in values}
+    given = others | LINKS | {"OTHER_TOKEN": "x", "INGOT_TRITON_METRICS": "1"}
     settings = settings_of(module).from_environment(given)
     assert getattr(settings, "compiler_port", 8500) == 8500
     assert without_service_links(LINKS) == {}

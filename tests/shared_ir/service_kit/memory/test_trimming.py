@@ -35,7 +35,7 @@ print(before - resident(), len(kept))
 ENDS = """
 import os, threading
 from shared_ir.service_kit.starting import prepare_process
-from shared_ir.service_kit.trimming import trim_memory
+from shared_ir.service_kit.memory.trimming import trim_memory
 
 def resident():
     return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
