@@ -354,7 +354,8 @@ class _Loop:
                 result, Placement(place.storage, byte_size(result.type), place.offset, place.index, place.extent)
             )
             if place.extent is Extent.GROWING:
-                steps += scope.define(changes(value.shape[1:], result.shape, before))
+                extents = changes(value.shape[1:], result.shape, before)
+                steps += [*self._as_first(value, extents, before), *scope.define(extents)]
         swaps: list[Step] = []
         sizes: dict[str, Dim] = {}
         for carried, result, place in zip(self.body.inputs, self.results, self.memory.following, strict=True):
@@ -368,6 +369,16 @@ class _Loop:
         if self.conditional:
             steps.append(scope.read(self.body.outputs[0], condition))
         return [*steps, *scope.define(sizes), *swaps]
+
+    def _as_first(self, value: Value, extents: Mapping[str, Dim], before: set[str]) -> list[Step]:
+        """A row that is stacked into ``value`` must have the extents of the row before, but the first."""
+        message = f"node '{self.node.name}': the rows that the loop stacks into '{value.name}' must be equally large"
+        checks = [
+            Check(Constraint(extent, Var(name), message))
+            for name, extent in extents.items()
+            if not dim_symbols([extent]) <= before
+        ]
+        return [Branch(self.counter, tuple(checks), ())] if checks else []
 
     def _after(self, before: set[str]) -> list[Step]:
         scope, steps = self.scope, []
