@@ -94,13 +94,19 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
     known = input_symbols(graph)
     roots = memory_roots(graph)
     outputs = {roots[v]: i for i, v in enumerate(graph.outputs)}
-    given = {v: i for v, i in outputs.items() if dim_symbols(v.shape) <= known}
+    given = {
+        roots[v]: i for i, v in enumerate(graph.outputs) if dim_symbols((*v.shape, *roots[v].shape)) <= known
+    }  # an output may be a view whose extents only the run knows, of as many elements as the inputs say
     found = survey(graph, given)
     found.spans.update((v, (found.spans.get(v, (0, 0))[0], _END)) for v in outputs)
     owned = _owned(graph, found, given)
     members = _members(found, owned)
     carried = {v for loop in found.loops.values() for v in (*loop.following, *loop.carried)}
-    in_slots = {v: None for v, all_of in members.items() if v in carried or _is_sized_by_run((v, *all_of), known)}
+    in_slots = {
+        v: None
+        for v, all_of in members.items()
+        if v in carried or not outputs.keys().isdisjoint((v, *all_of)) or _is_sized_by_run((v, *all_of), known)
+    }
     arena = {v: None for v in members if v not in in_slots}
     arena_size = _place_in_arena(found, members, arena, owned, in_place)
     slots = _place_in_slots(found, members, in_slots, owned)
