@@ -15,8 +15,8 @@ from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, group_kernels
-from shared_ir.expr import Expr, Var
-from shared_ir.expr.dim import Dim, dim_symbols
+from shared_ir.expr import Expr, Var, equal, lift, select
+from shared_ir.expr.dim import Dim, as_dim, dim_symbols
 from shared_ir.graph.ir import CALL_OP, CHECK_OP, DEFINE_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.plan.program import (
     Branch,
@@ -373,12 +373,12 @@ class _Loop:
     def _as_first(self, value: Value, extents: Mapping[str, Dim], before: set[str]) -> list[Step]:
         """A row that is stacked into ``value`` must have the extents of the row before, but the first."""
         message = f"node '{self.node.name}': the rows that the loop stacks into '{value.name}' must be equally large"
-        checks = [
-            Check(Constraint(extent, Var(name), message))
+        is_first = equal(self.counter, 0)
+        return [
+            Check(Constraint(extent, as_dim(select(is_first, lift(extent), Var(name))), message))
             for name, extent in extents.items()
             if not dim_symbols([extent]) <= before
         ]
-        return [Branch(self.counter, tuple(checks), ())] if checks else []
 
     def _after(self, before: set[str]) -> list[Step]:
         scope, steps = self.scope, []

@@ -34,7 +34,7 @@ from shared_ir.graph.ir import Graph, Module, Value, all_constants, walk_graphs
 from shared_ir.plan.program import Storage
 
 MOST_CHOICES = 2
-"""Equalities that a model asks about, of which every combination is compiled; of more, all are taken to hold."""
+"""Equalities that a model asks about, of which every combination is compiled; of more, all are taken as who asks usually finds them."""
 
 
 @dataclass(frozen=True)
@@ -108,9 +108,11 @@ def _chosen_ways(source: ModelSource, options: ImportOptions, inference: Inferen
         found.append(Variant(import_model(source, options, inference, choices)))
     except IngotError as error:
         first = error
-    asked = tuple(choices.met) if len(choices.met) <= MOST_CHOICES else ()
-    for values in itertools.islice(itertools.product((True, False), repeat=len(asked)), 1, None):
-        given = dict(zip(asked, values, strict=True))
+    usual = dict(choices.met) if len(choices.met) <= MOST_CHOICES else {}
+    for values in itertools.product((True, False), repeat=len(usual)):
+        given = dict(zip(usual, values, strict=True))
+        if given == usual:
+            continue
         try:
             found.append(Variant(import_model(source, options, inference, Choices(given)), choices=given))
         except IngotError:  # the branch that is taken, or what follows, fits no run
@@ -118,7 +120,7 @@ def _chosen_ways(source: ModelSource, options: ImportOptions, inference: Inferen
     if first is not None and not found:
         raise first
     if first is None:
-        found[0] = replace(found[0], choices=dict.fromkeys(asked, True))
+        found[0] = replace(found[0], choices=usual)
     return tuple(v for v in found if _interface(v.module) == _interface(found[0].module))
 
 

@@ -2,7 +2,8 @@
 
 They are taken to be what they must be, and the run checks that: the kernel of a convolution by ``kernel_shape``, the depth of
 positions by the ranks of what they lead to, the length of a vector of bounds by that of the other bounds. A convolution whose
-kernel nothing decides is an operator of its own, which passes that count taps leave alone.
+kernel nothing decides is an operator of its own, which passes that count taps leave alone. What a Squeeze without axes leaves out
+are the extents of 1: a symbol is taken for another number, in a way of its own for 1.
 """
 
 from __future__ import annotations
@@ -11,11 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
+from compiler_service.compiler.frontend.handlers.equality import Equality, choose
+from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft
+from compiler_service.compiler.frontend.importing.scope import Frame, GraphDraft, Special
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
+from shared_ir.expr import Const, Expr, equal
+from shared_ir.expr.dim import Dim
+from shared_ir.expr.simplify import simplify
 from shared_ir.graph.ir import Value
 
 Depth: TypeAlias = Callable[[SourceNode, Sequence[Value]], int | None]
@@ -45,6 +51,27 @@ def _reading(node: SourceNode, frame: Frame, name: str, value: Value) -> SourceN
     own = f"{node.title}/{name}"
     frame.bindings[own] = value
     return node.with_(inputs=tuple(own if n == name else n for n in node.inputs))
+
+
+def squeeze(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importer) -> None:
+    """With the axes named that are left out."""
+    x, context = frame.lookup(node.input(0)), importer.context
+    if frame.lookup(node.input(1)) is not Special.ABSENT or not isinstance(x, Value):
+        importer.operator(node, frame, draft)
+        return
+    axes = [axis for axis, extent in enumerate(x.shape) if _is_one(extent, node, draft, context)]
+    own = f"{node.title}/axes"
+    frame.bindings[own] = Nodes(node, draft, context).integers(*axes)
+    importer.operator(node.with_(inputs=(node.inputs[0], own)), frame, draft)
+
+
+def _is_one(extent: Dim, node: SourceNode, draft: GraphDraft, context: Context) -> bool:
+    if not isinstance(extent, Expr):
+        return extent == 1
+    verdict = simplify(equal(extent, 1))
+    if isinstance(verdict, Const):
+        return bool(verdict.value)
+    return choose(Equality(extent, 1, holds=True), node, draft, context, usual=False)
 
 
 def _gather_depth(node: SourceNode, operands: Sequence[Value]) -> int | None:
@@ -78,5 +105,5 @@ def positions(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Impor
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
-    {**dict.fromkeys(_WEIGHTS, convolution), **dict.fromkeys(_DEPTHS, positions)}
+    {**dict.fromkeys(_WEIGHTS, convolution), **dict.fromkeys(_DEPTHS, positions), "Squeeze": squeeze}
 )

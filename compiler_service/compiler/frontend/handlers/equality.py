@@ -49,14 +49,14 @@ def equality_of(condition: Binding, draft: GraphDraft, context: Context) -> Equa
     return None
 
 
-def choose(equality: Equality, node: SourceNode, draft: GraphDraft, context: Context) -> bool:
+def choose(equality: Equality, node: SourceNode, draft: GraphDraft, context: Context, *, usual: bool = True) -> bool:
     """The value of the condition that is chosen; the run checks it.
 
-    In a nested graph the dims are taken to be equal, and the check is that of the graph: which branch of an If around it runs is not
-    known before, and a way for each answer to what only one of them asks would be one too many.
+    In a nested graph the dims are taken to be equal (or not, as is ``usual``), and the check is that of the graph: which branch of an
+    If around it runs is not known before, and a way for each answer to what only one of them asks would be one too many.
     """
     pair = equality.actual, equality.expected
-    equals = context.choices.equals(pair) if draft is context.main else True
+    equals = context.choices.equals(pair, usual) if draft is context.main else usual
     condition = Assumption(*pair) if equals else Assumption(chosen(pair, False), 1)
     negation = "" if equals else "not "
     message = f"node '{node.title}': {dim_text(pair[0])} must {negation}be {dim_text(pair[1])}"
