@@ -15,7 +15,7 @@ from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.settings import CompilerSettings
-from compiler_service.worker.transport import PatientConnection
+from compiler_service.worker.transport import PatientConnection, PatientConsumer
 from shared_ir.foreign_json import foreign_json
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -52,6 +52,8 @@ def make_app(settings: CompilerSettings) -> Any:
         broker_transport_options={"visibility_timeout": settings.visibility_seconds},
         broker_connection_retry_on_startup=True,
         broker_connection_max_retries=None,
+        broker_channel_error_retry=True,
+        worker_consumer=f"{PatientConsumer.__module__}:{PatientConsumer.__qualname__}",
         worker_prefetch_multiplier=1,
         worker_enable_remote_control=False,
         worker_send_task_events=False,

@@ -6,15 +6,18 @@ import logging
 import time
 from typing import Any
 
+from celery.worker.consumer import Consumer
 from kombu import transport
 from kombu.connection import Connection
 from kombu.transport import redis, virtual
-from redis.exceptions import RedisError
+from redis.exceptions import RedisError, ResponseError
 
 _LOG = logging.getLogger(__name__)
 _NAME = f"{__name__}:RedisTransport"
 MOST_PAUSE_SECONDS = 5
 """Between two tries to reach a Redis that is away: well below the time after which a worker counts as one that takes no work."""
+
+_REFUSED_PAUSE_SECONDS = 1.0
 
 
 class Polls:
@@ -65,6 +68,24 @@ class PatientConnection(Connection):
         return super()._ensure_connection(  # type: ignore[no-untyped-call]
             *arguments, **{"interval_max": MOST_PAUSE_SECONDS} | named
         )
+
+
+class PatientConsumer(Consumer):  # type: ignore[misc]
+    """Waits where Redis is there and refuses: its memory or its disk is full, or it has become a replica. Celery ends the worker then,
+    unless it is told to try again (``broker_channel_error_retry``), which it does at once and without a pause."""
+
+    def on_connection_error_before_connected(self, exc: Exception) -> None:
+        super().on_connection_error_before_connected(exc)
+        _pause_where_refused(exc)
+
+    def on_connection_error_after_connected(self, exc: Exception) -> None:
+        super().on_connection_error_after_connected(exc)
+        _pause_where_refused(exc)
+
+
+def _pause_where_refused(error: Exception) -> None:
+    if isinstance(error, ResponseError):
+        time.sleep(_REFUSED_PAUSE_SECONDS)
 
 
 def install() -> None:

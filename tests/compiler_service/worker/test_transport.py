@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import signal
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from kombu import transport
+from redis import Redis
 from redis.exceptions import RedisError
 
 from compiler_service.api.answers import typed
@@ -119,3 +121,31 @@ def test_a_worker_whose_only_slot_was_taken_goes_on_when_redis_is_back(tmp_path:
         assert "starting anew" not in log.read_text()
         worker.send_signal(signal.SIGTERM)
         worker.wait(timeout=30)
+
+
+_REFUSALS = {
+    "no room": (("CONFIG", "SET", "maxmemory", "1"), ("CONFIG", "SET", "maxmemory", "0")),
+    "a replica": (("REPLICAOF", "127.0.0.1", "1"), ("REPLICAOF", "NO", "ONE")),
+}
+"""What has a Redis that is there refuse to write, and what ends that."""
+
+
+@pytest.mark.parametrize("refusal", _REFUSALS)
+@pytest.mark.parametrize("seconds", [0, 2])
+def test_a_redis_that_refuses_to_write_ends_no_worker(tmp_path: Path, refusal: str, seconds: int) -> None:
+    """Nobody would start it again but a supervisor; whatever it did when Redis began to refuse."""
+    begin, end = _REFUSALS[refusal]
+    with OwnRedis(tmp_path) as redis, installation(tmp_path / "home", INGOT_REDIS_URL=redis.url) as running:
+        running.start_server()
+        worker, client = running.start_worker(INGOT_WORKERS="1"), running.client()
+        job = client.compile({"name": "met", "seconds": seconds}, "met")
+        wait_until(lambda: client.job(job.id).targets[0].stage == "build")
+        control: Any = Redis.from_url(redis.url)
+        control.execute_command(*begin)
+        time.sleep(4)  # the stage ends, and whoever asks for messages asks some more
+        assert worker.poll() is None
+        control.execute_command(*end)
+        wait_until(lambda: client.job(job.id).state == pb.JOB_STATE_SUCCEEDED)
+        assert client.run({"name": "other"}, name="other").state == pb.JOB_STATE_SUCCEEDED
+        assert worker.poll() is None
+        assert "Traceback" not in (running.home / "worker1.log").read_text()
