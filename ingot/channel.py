@@ -21,6 +21,10 @@ MOST_MESSAGE_BYTES = 256 * 1024 * 1024
 _RECONNECTING = (
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2000),
+    (
+        "grpc.use_local_subchannel_pool",
+        1,
+    ),  # else one more client of a process shares the pause of those who found nobody
     ("grpc.keepalive_time_ms", 330_000),  # servers let go who asks more than once in five minutes
     ("grpc.keepalive_timeout_ms", 20_000),
 )

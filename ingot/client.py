@@ -37,6 +37,9 @@ pb: Any = messages.Requests()
 Model = str | Path | bytes | Source
 """A path, bytes, or what :meth:`Client.upload` returned."""
 
+_LAST_TRY_SECONDS = 0.01
+"""For a call when the time is up: none at all would be as long as any other has."""
+
 
 class Client:
     """Talks to the compiler service at ``address`` (``host:port``). Every method raises :class:`IngotError`.
@@ -49,7 +52,8 @@ class Client:
         token: bearer token of the service.
         ca_certificate: PEM file with the authorities that signed the service's certificate; turns TLS on.
         client_certificate, client_key: PEM files to show a service that asks for a certificate; turn TLS on too.
-        timeout: seconds for each call but uploads, downloads, checks and watching.
+        timeout: seconds for each call but uploads, downloads, checks and watching; an order of :meth:`compile` is repeated for so long
+            where the service is away for a moment.
     """
 
     def __init__(
@@ -146,8 +150,12 @@ class Client:
         )
         request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         request.idempotency_key = uuid.uuid4().hex  # an answer that is lost with its server costs no second job
-        patience = self._patience(None)
-        return messages.job_from_pb(patience.call(lambda: self._call("Compile", request)).job)
+        patience = self._patience(self._timeout if self._is_known else None)
+
+        def order() -> Any:
+            return self._call("Compile", request, max(patience.at_most(self._timeout), _LAST_TRY_SECONDS))
+
+        return messages.job_from_pb(patience.call(order).job)
 
     def job(self, id: str) -> Job:
         """The job of this id as it is now. Raises IngotError NOT_FOUND."""

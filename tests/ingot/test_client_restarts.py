@@ -8,11 +8,14 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
 from ingot import Client
+from ingot.records import Source
 from ingot.resuming import OutagePatience
 from ingot.upload import CHUNK_BYTES
 from shared_ir.digest import sha256_hex
@@ -148,6 +151,41 @@ def test_a_service_that_nobody_ever_saw_is_given_up_soon(tmp_path: Path) -> None
             with pytest.raises(IngotError, match="cannot be reached"):
                 follow()
             assert time.monotonic() - start < 5.0
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def test_an_order_is_repeated_until_the_time_of_its_call_is_up() -> None:
+    """And not for the minutes that an upload has."""
+    port = free_port()
+    with Client(f"127.0.0.1:{port}", timeout=1.0) as client:
+        client._is_known = True
+        start = time.monotonic()
+        with pytest.raises(IngotError, match=r"cannot be reached|in time"):
+            client.compile(Source("ab" * 32), "m", ["x86-64-v3"])
+        assert time.monotonic() - start < 10.0
+
+
+def test_a_client_that_begins_when_the_service_is_back_reaches_it() -> None:
+    """Another one of the same process, which found nobody, may pause as long as it likes."""
+    port = free_port()
+    with Client(f"127.0.0.1:{port}") as waiting:
+        for _ in range(40):
+            with pytest.raises(IngotError, match="cannot be reached"):
+                waiting.jobs()
+            time.sleep(0.1)  # so that pauses have grown
+        server = grpc.server(ThreadPoolExecutor(1))
+        assert server.add_insecure_port(f"127.0.0.1:{port}") == port
+        server.start()
+        try:
+            with Client(f"127.0.0.1:{port}") as fresh, pytest.raises(IngotError, match=r"[Mm]ethod not found"):
+                fresh.jobs()
+        finally:
+            server.stop(None)
 
 
 class Stopping:
