@@ -31,7 +31,8 @@ from compiler_service.jobs.records import (
 )
 from compiler_service.jobs.waiting.dispatch import Dispatch
 from compiler_service.jobs.waiting.line import check_priority
-from shared_ir.artifact.repository import ArtifactRepository, check_model_name, check_new_label
+from shared_ir.artifact.published import check_new_model_name
+from shared_ir.artifact.repository import ArtifactRepository, check_new_label
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_to_dict
 
@@ -270,7 +271,7 @@ class JobService:
     # ---- parts
 
     def _check(self, submission: Submission) -> None:
-        check_model_name(submission.name)
+        check_new_model_name(submission.name)
         check_amounts(submission)
         for label in submission.labels:
             check_new_label(label)

@@ -157,10 +157,10 @@ def new_label(text: str) -> str:
 
 
 def model_name(text: str) -> str:
-    """A name that models may have."""
-    from shared_ir.artifact.published import check_model_name  # as above
+    """A name that a new model may have."""
+    from shared_ir.artifact.published import check_new_model_name  # as above
 
-    return checked(check_model_name)(text)
+    return checked(check_new_model_name)(text)
 
 
 def once(option: str, given: Iterable[tuple[str, Value]]) -> dict[str, Value]:

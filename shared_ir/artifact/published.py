@@ -92,6 +92,14 @@ def check_model_name(name: str) -> str:
         raise _bad_name("model", name) from error
 
 
+def check_new_model_name(name: str) -> str:
+    """As :func:`check_model_name`; and without ``@`` and ``+``, which a version before this one took: what a runtime serves is said as
+    ``name@policy+policy``, and could not name such a model."""
+    if "@" in name or "+" in name:
+        raise _bad_name("model", name)
+    return check_model_name(name)
+
+
 def is_model_name(name: str) -> bool:
     """Whether :func:`check_model_name` takes it."""
     try:

@@ -219,13 +219,13 @@ def _downwards(
     repository: ArtifactRepository, name: str, before: int
 ) -> Iterator[tuple[int, Callable[[], Version | None]]]:
     """Numbers below ``before`` (0: all) from the newest on, each with what reads its version. Asks the store for as much as is taken."""
-    proven, read = repository.proven, reader(repository, name)
+    proven, read = repository.proven, reader(repository, check_model_name(name))
     if before:
         low = first_of(max(before - 1, 1))
         numbers = proven.numbers_between(name, low - 1, before)
     else:
         low = max(1, proven.newest_bundle(name) - SIZE)  # the newest bundle may be nearly empty
-        numbers = proven.version_numbers(check_model_name(name), low - 1)
+        numbers = proven.version_numbers(name, low - 1)
     empty = 0
     while True:
         for number in reversed(numbers):

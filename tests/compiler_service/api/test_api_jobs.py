@@ -227,6 +227,8 @@ def test_tuning_records_are_part_of_the_key(client: Client) -> None:
         ({"targets": ["llvm -mattr=x"]}, "INVALID_TARGET", "feature flag"),
         ({"name": "../x"}, "INVALID_ARGUMENT", "name for a model"),
         ({"name": ""}, "INVALID_ARGUMENT", "name for a model"),
+        ({"name": "a@stable"}, "INVALID_ARGUMENT", "name for a model"),
+        ({"name": "a+b"}, "INVALID_ARGUMENT", "name for a model"),
         ({"labels": ["No Label"]}, "INVALID_ARGUMENT", "name for a label"),
         ({"options": {"optlevel": pb.OptionValue(int_value=3)}}, "INVALID_ARGUMENT", "no such option"),
         ({"options": {"opt_level": pb.OptionValue()}}, "INVALID_ARGUMENT", "no value"),
@@ -246,6 +248,21 @@ def test_bad_requests_name_what_is_wrong(client: Client, change: dict[str, Any],
     assert error.code == code
     assert text in error.message
     assert error.blame == pb.BLAME_USER
+
+
+@pytest.mark.parametrize("name", ["", "..", "a ", "a/b", "\0", "a" * 200])
+def test_what_is_no_name_of_a_model_names_none(client: Client, name: str) -> None:
+    """Whatever is asked of it; where things lie in the store is nobody's concern."""
+    for ask, request in (
+        (client.stub.GetModel, pb.GetModelRequest(name=name)),
+        (client.stub.ListVersions, pb.ListVersionsRequest(name=name)),
+        (client.stub.DeleteModel, pb.DeleteModelRequest(name=name)),
+        (client.stub.SetLabel, pb.SetLabelRequest(name=name, label="stable", version=1)),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            ask(request, timeout=20)
+        error = error_of(caught)
+        assert (error.code, error.field) == ("INVALID_ARGUMENT", "model"), ask
 
 
 @pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "a/../../b", "", "a\\b"])
