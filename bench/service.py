@@ -52,17 +52,21 @@ def submit_steadily(client: Client, source: Source, rate: float, seconds: float)
 def ask_beside_watchers(client: Client, address: str, job: str, watchers: int, seconds: float) -> list[float]:
     """Seconds that each GetJob took while ``watchers`` streams of an unfinished job were open."""
     clients = [Client(address, timeout=600) for _ in range(8)]
-    stop = threading.Event()
+    stop, opened = threading.Event(), threading.Semaphore(0)
 
     def watch(number: int) -> None:
-        for _ in clients[number % len(clients)].watch(job):
+        events = clients[number % len(clients)].watch(job)
+        next(events)  # as the job is now
+        opened.release()
+        for _ in events:
             if stop.is_set():
                 return
 
     threads = [threading.Thread(target=watch, args=(n,), daemon=True) for n in range(watchers)]
     for thread in threads:
         thread.start()
-    time.sleep(2)
+    for number in range(watchers):
+        assert opened.acquire(timeout=60), f"{number} of {watchers} watchers were let in"
     took, end = [], time.monotonic() + seconds
     while time.monotonic() < end:
         start = time.monotonic()

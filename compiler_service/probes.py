@@ -35,6 +35,8 @@ _REFUSALS = 2
 _FIRST_SECONDS = 1.0
 _PROBED_KEY = "health/probe"
 """Of the store; nothing need be there."""
+_WRITTEN_KEY, _WRITTEN_SECONDS = "ingot:probe", 60
+"""In Redis: one that answers and refuses to write, full or a replica, serves no job."""
 
 
 @dataclass
@@ -77,7 +79,10 @@ class Probes:
         )
         self._health = health
         self._patience = patience
-        self._probed = {"redis": Probed(redis.ping), "store": Probed(lambda: store.size(_PROBED_KEY))}
+        self._probed = {
+            "redis": Probed(lambda: redis.set(_WRITTEN_KEY, "", ex=_WRITTEN_SECONDS)),
+            "store": Probed(lambda: store.size(_PROBED_KEY)),
+        }
         self._up = Gauge(
             "ingot_compiler_up", "1 when what the service needs can be reached.", ("what",), registry=registry
         )

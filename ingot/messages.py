@@ -183,7 +183,7 @@ class Requests:
 
 def names(field: str, given: Any) -> list[str]:
     """Raises IngotError INVALID_ARGUMENT for what is no list of strings: a string is one of letters."""
-    if isinstance(given, str) or not isinstance(given, Iterable):
+    if isinstance(given, str | Mapping) or not isinstance(given, Iterable):
         expected = f"[{given!r}]" if isinstance(given, str) else "a list of strings"
         raise _no_list(field, expected, given)
     found = list(given)

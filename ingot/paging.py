@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from shared_ir.errors import ErrorCode, IngotError
+
 PAGE_SIZE = 200
 """Items that a client asks for at once."""
 
@@ -15,7 +17,16 @@ def paged(
     """The items in ``field`` of all pages, at most ``limit``; each page from its end where its order is ``backwards``.
 
     ``ask`` answers a page for its token and a size.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ``limit`` is no number of items.
     """
+    if limit is not None and (not isinstance(limit, int) or limit < 0):
+        expected = "a whole number, 0 or more, or None for all"
+        message = "not a number of items"
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, message, field="limit", expected=expected, received=str(limit)[:100]
+        )
     token, left = "", limit
     while left is None or left > 0:
         page = ask(token, PAGE_SIZE if left is None else min(left, PAGE_SIZE))

@@ -19,7 +19,7 @@ def server_address(address: str, name: str = "address") -> str:
     Raises:
         IngotError: INVALID_ARGUMENT, not ``host:port``. Resolvers take port 87036 for 21500, and would ask whoever listens there.
     """
-    host, _, text = address.rpartition(":")
+    host, _, text = address.rpartition(":") if isinstance(address, str) else ("", "", "")
     port = whole_number(text)
     if not host or not address.isprintable() or set(host) & set("/@ ") or port is None or not 0 < port <= MOST_PORT:
         raise IngotError(
@@ -27,7 +27,7 @@ def server_address(address: str, name: str = "address") -> str:
             "not the address of a server",
             field=name,
             expected=f"host:port, with a port from 1 to {MOST_PORT}",
-            received=address[:100],
+            received=str(address)[:100],
         )
     return address
 

@@ -72,6 +72,7 @@ def _bad_url(url: str) -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
         "not the URL of an object store",
+        field="INGOT_STORE_URL",
         expected="file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
         received=url[:200],
     )

@@ -11,6 +11,7 @@ from typing import Any, cast
 import pytest
 from grpc_health.v1 import health_pb2
 from prometheus_client import CollectorRegistry
+from redis import Redis
 
 from compiler_service.api.permissions import SERVICE
 from compiler_service.probes import LIVENESS, Probed, Probes
@@ -71,6 +72,10 @@ def test_health_follows_what_it_needs(tmp_path: Path, stopping: threading.Event)
         store.hangs.set()
         wait_until(lambda: not serves(""), 10)
         store.hangs.clear()
+        wait_until(lambda: serves(""), 10)
+        Redis.from_url(url).config_set("maxmemory", 1)  # it answers, and writes nothing
+        wait_until(lambda: not serves("redis"), 10)
+        Redis.from_url(url).config_set("maxmemory", 0)
         wait_until(lambda: serves(""), 10)
     wait_until(lambda: not serves("redis"), 10)
     assert [serves(name) for name in ("", SERVICE, "store", LIVENESS)] == [False, False, True, True]

@@ -137,7 +137,7 @@ def test_one_label_may_be_a_string_and_lists_may_not(running: Installation) -> N
         job = client.wait(client.compile(slow_model(0.0, "l"), "labelled", ["x86-64-v3"], labels="stable").id, 60)
         assert job.labels == ("stable",)
         assert dict(client.labels("labelled")) == {"stable": 1}
-        for wrong in ("x86-64-v3", 7, [7], None):
+        for wrong in ("x86-64-v3", 7, [7], None, {"x86-64-v3": 1}):
             with pytest.raises(IngotError, match="targets is a list of names"):
                 client.compile(slow_model(0.0, "l"), "labelled", wrong)  # type: ignore[arg-type]
         with pytest.raises(IngotError, match="labels is a list of names"):

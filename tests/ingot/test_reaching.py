@@ -44,9 +44,9 @@ MAKERS: dict[str, Callable[..., Any]] = {
 }
 
 
-@pytest.mark.parametrize("address", NO_ADDRESSES)
+@pytest.mark.parametrize("address", [*NO_ADDRESSES, 8500])
 @pytest.mark.parametrize("maker", MAKERS)
-def test_what_is_no_address_is_asked_by_no_client(maker: str, address: str) -> None:
+def test_what_is_no_address_is_asked_by_no_client(maker: str, address: Any) -> None:
     with pytest.raises(IngotError, match="not the address of a server") as caught:
         MAKERS[maker](address)
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT

@@ -214,7 +214,7 @@ def test_an_unreachable_store_is_unavailable(tmp_path: Path, monkeypatch: pytest
 
 @pytest.mark.parametrize("url", ["http://x/y", "s3://", "file://host/path", "redis://x"])
 def test_bad_urls(url: str) -> None:
-    with pytest.raises(IngotError, match="not the URL of an object store"):
+    with pytest.raises(IngotError, match="not the URL of an object store; at field 'INGOT_STORE_URL'"):
         open_store(url)
 
 
