@@ -9,6 +9,7 @@ from tests.oracle.families import (
     movement,
     products,
     signals,
+    stacked,
     windows,
 )
 from tests.oracle.families.table import FAMILIES
@@ -23,5 +24,6 @@ __all__ = [
     "movement",
     "products",
     "signals",
+    "stacked",
     "windows",
 ]

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
-from tests.oracle.builder import RUNS, Axis, Builder, Shape
+from tests.oracle.builder import RUNS, Axis, Builder, Shape, fixed
 from tests.oracle.case import Array
 from tests.oracle.families.table import family
 
@@ -253,9 +253,32 @@ def pad(g: Growing) -> Value | None:
     return g.add("Pad", x, pads) if pads else None
 
 
+def told(g: Growing) -> Value | None:
+    """A reshape to what is an input of the model: all in one axis, or axes in another order or split by one of 1."""
+    x = g.floats(1)
+    if x is None:
+        return None
+    form = g.b.draw.choose(("flat", "turned", "longer", "rest"))
+    targets = []
+    for array in x.arrays:
+        shape = list(x.first.shape if array is None else array.shape)
+        made = {"flat": [int(np.prod(shape))], "turned": shape[::-1], "longer": [1, *shape], "rest": [*shape[:-1], -1]}
+        targets.append(np.array(made[form], np.int64))
+    if form == "rest" and not all(t[:-1].all() for t in targets):
+        return None
+    name = g.b.given(targets, fixed(len(targets[0])))
+    return g.add("Reshape", x, Value(name, tuple(targets)))
+
+
+def squeezed(g: Growing) -> Value | None:
+    """Without whatever is 1 in the run."""
+    x = g.floats(1)
+    return g.add("Squeeze", x) if x else None
+
+
 _STEPS: tuple[Step, ...] = (
     binary, binary, binary, neutral, expand_as, like, size, where, extent, reshape, flatten, cut, tile, positions, concat, turn,
-    axes, reduce, product, gather, pad,
+    axes, reduce, product, gather, pad, told, squeezed,
 )  # fmt: skip
 
 
