@@ -48,8 +48,7 @@ def convolution(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Imp
 
 def _reading(node: SourceNode, frame: Frame, name: str, value: Value) -> SourceNode:
     """``node`` with ``value`` in place of what is called ``name``."""
-    own = f"{node.title}/{name}"
-    frame.bindings[own] = value
+    own = frame.define(name, value)
     return node.with_(inputs=tuple(own if n == name else n for n in node.inputs))
 
 
@@ -60,8 +59,7 @@ def squeeze(node: SourceNode, frame: Frame, draft: GraphDraft, importer: Importe
         importer.operator(node, frame, draft)
         return
     axes = [axis for axis, extent in enumerate(x.shape) if _is_one(extent, node, draft, context)]
-    own = f"{node.title}/axes"
-    frame.bindings[own] = Nodes(node, draft, context).integers(*axes)
+    own = frame.define("axes", Nodes(node, draft, context).integers(*axes))
     importer.operator(node.with_(inputs=(node.inputs[0], own)), frame, draft)
 
 

@@ -98,6 +98,14 @@ class Frame:
     def is_defined(self, name: str) -> bool:
         return self.find(name) is not None
 
+    def define(self, label: str, value: Binding) -> str:
+        """Bind ``value`` to a name of its own, like ``label``, that no node has; the name."""
+        name = f"{label} (own)"
+        while self.is_defined(name):
+            name += "'"
+        self.bindings[name] = value
+        return name
+
     def lookup(self, name: str) -> Binding:
         """As :meth:`find`; the empty name is absent.
 

@@ -7,7 +7,6 @@ behind sees a number.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -38,13 +37,8 @@ def of_few_elements(node: SourceNode, frame: Frame, draft: GraphDraft, context: 
         if shape is None:
             raise mismatch(_wrong(node, name), _elements(count), f"[{dims_text(found.shape)}]")
         if shape != found.shape:
-            inputs[index] = _fresh(f"{node.title}/{name}", frame)
-            frame.bindings[inputs[index]] = Nodes(node, draft, context).of_shape(found, shape)
+            inputs[index] = frame.define(name, Nodes(node, draft, context).of_shape(found, shape))
     return node.with_(inputs=tuple(inputs))
-
-
-def _fresh(label: str, frame: Frame) -> str:
-    return next(name for name in (f"{label}_{i}" for i in itertools.count()) if not frame.is_defined(name))
 
 
 def _shape(shape: tuple[Dim, ...], count: int) -> tuple[int, ...] | None:

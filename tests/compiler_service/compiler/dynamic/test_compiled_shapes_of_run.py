@@ -9,6 +9,7 @@ import onnx
 import onnx.parser
 import onnxruntime
 import pytest
+from onnx import helper
 
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
@@ -145,3 +146,25 @@ def test_extents_that_data_decides_are_not_squeezed(opt_level: int) -> None:
     proto = parsed("g (float[n] x) => (int64[k] z) { t = NonZero(x) z = Squeeze(t) }")
     assert_equals_onnxruntime(proto, [{"x": np.array([1, 0, 2], np.float32)}], opt_level)
     assert_refused(proto, {"x": np.array([1, 0, 0], np.float32)}, opt_level, "must not be 1")
+
+
+@_LEVELS
+def test_axes_that_are_left_out_have_a_name_of_their_own(opt_level: int) -> None:
+    """Whatever the model calls its values, and its node: ``s/axes`` is what an Unsqueeze reads behind it."""
+    proto = parsed(
+        """g (float[n] x) => (float[1, n, 1] y, float[n] z)
+        <int64[2] axes = {0, 2}, float[1, 1, 3] w = {1, 2, 3}> {
+            wide = Unsqueeze(x, axes)
+            narrow = Squeeze(w)
+            total = ReduceSum(narrow)
+            y = Unsqueeze(x, axes)
+            z = Squeeze(wide, axes)
+        }"""
+    )
+    proto.graph.output.append(helper.make_tensor_value_info("total", onnx.TensorProto.FLOAT, [1]))
+    for node in proto.graph.node:
+        node.name = "s" if "narrow" in node.output else ""
+        for names in (node.input, node.output):
+            names[:] = ["s/axes" if name == "axes" else name for name in names]
+    proto.graph.initializer[0].name = "s/axes"
+    assert_equals_onnxruntime(proto, [{"x": normal(4)}], opt_level)
