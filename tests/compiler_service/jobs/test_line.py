@@ -131,7 +131,7 @@ def test_a_stuck_model_blocks_one_slot_for_its_limit_and_no_more(tmp_path: Path)
         users = {}
         for user in ("ann", "bob"):
             held[0], users[user] = held[0].with_token(Principal(user, "", frozenset(EVERY_SCOPE)))
-    environment = {"INGOT_API_TOKENS": str(tokens), "INGOT_JOB_SECONDS": "3", "INGOT_WORKERS": "1"}
+    environment = {"INGOT_API_TOKENS": str(tokens), "INGOT_JOB_SECONDS": "8", "INGOT_WORKERS": "1"}
     with installation(tmp_path / "home", **environment) as running:
         running.start_server()
         ann, bob = (
