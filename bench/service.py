@@ -4,7 +4,7 @@ Starts `ingot up` in a new folder, compiles one small model and measures, in one
 
 - requests for what was compiled already, at a steady rate: the time from when each was due, so that a service that falls behind shows;
 - GetJob while many watchers are open, where ``--watchers`` says how many;
-- an upload of ``--megabytes`` of external data, and how much memory it took the server;
+- an upload of ``--megabytes`` (10^6 bytes each) of external data, and how much memory it took the server;
 - bytes that Redis keeps for each request that the cache answered.
 """
 
@@ -32,6 +32,7 @@ from tests.e2e.platform_process import PlatformProcess
 
 _TARGET = "x86-64-v3"
 _CLIENTS = 16
+_MEGABYTE = 10**6
 
 
 def submit_steadily(client: Client, source: Source, rate: float, seconds: float) -> list[float]:
@@ -78,9 +79,9 @@ def ask_beside_watchers(client: Client, address: str, job: str, watchers: int, s
 
 
 def upload(client: Client, folder: Path, megabytes: int, server: int) -> tuple[float, float]:
-    """Megabytes a second, and by how many the server's memory grew at most."""
+    """Megabytes (10^6 bytes) a second, and by how many the server's memory grew at most."""
     path = folder / "weights.bin"
-    path.write_bytes(np.random.default_rng(0).bytes(megabytes << 20))
+    path.write_bytes(np.random.default_rng(0).bytes(megabytes * _MEGABYTE))
     before, most, done = _resident(server), [0.0], threading.Event()
 
     def look() -> None:
@@ -99,7 +100,7 @@ def upload(client: Client, folder: Path, megabytes: int, server: int) -> tuple[f
 
 def _resident(process: int) -> float:
     status = Path(f"/proc/{process}/status").read_text()
-    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
+    return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) * 1024 / _MEGABYTE
 
 
 def _process(platform: PlatformProcess, module: bytes) -> int:

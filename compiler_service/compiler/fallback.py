@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import causes, file_error, want_of_room
 
 Result = TypeVar("Result")
 
@@ -18,25 +19,39 @@ class OptimisationFaultWarning(RuntimeWarning):
 
 @contextmanager
 def typed_faults() -> Iterator[None]:
-    """Nothing but :class:`IngotError` leaves; what else is raised inside is a COMPILER_FAULT."""
+    """Nothing but :class:`IngotError` leaves: what else is raised inside is a COMPILER_FAULT, but for memory and disks that are full."""
     try:
         yield
-    except (IngotError, Warning):  # warnings are raised where whoever calls turns them into errors
+    except Warning:  # raised where whoever calls turns them into errors
         raise
-    except MemoryError as error:
-        raise IngotError(
-            ErrorCode.LIMIT_EXCEEDED,
-            "the model takes more memory to compile than there is",
-            received=f"{error}"[:2000],
-            remedy="Give the process more memory, or make what the model holds smaller.",
-        ) from error
     except Exception as error:
+        if isinstance(error, IngotError) and error.code is not ErrorCode.COMPILER_FAULT:
+            raise
+        if (own := _of_the_machine(error)) is not None:
+            raise own from error
+        if isinstance(error, IngotError):
+            raise
         raise IngotError(
             ErrorCode.COMPILER_FAULT,
             "the compiler failed",
             received=f"{type(error).__name__}: {error}"[:2000],
             remedy="Report the model.",
         ) from error
+
+
+def _of_the_machine(error: Exception) -> IngotError | None:
+    """What neither the model nor a pass is at fault for, whatever pass it came up in."""
+    if (full := want_of_room(error)) is not None:
+        return file_error(full, "the compiler cannot write its files")
+    short = next((own for own in causes(error) if isinstance(own, MemoryError)), None)
+    if short is None:
+        return None
+    return IngotError(
+        ErrorCode.LIMIT_EXCEEDED,
+        "the model takes more memory to compile than there is",
+        received=f"{short}"[:2000],
+        remedy="Give the process more memory, or make what the model holds smaller.",
+    )
 
 
 def at_a_level_that_works(attempt: Callable[[int], Result], level: int) -> tuple[Result, tuple[int, str]]:

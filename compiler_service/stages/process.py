@@ -8,7 +8,6 @@ is trusted; see :mod:`compiler_service.stages.runner` for the other side.
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import signal
@@ -26,6 +25,7 @@ from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_from_dict
+from shared_ir.storage.faults import want_of_room
 from shared_ir.storage.files import write_atomically
 
 Progress = Callable[[str, int, int, str], None]
@@ -97,20 +97,19 @@ def answer(work: Path, descriptor: int, act: Act) -> int:
     with os.fdopen(descriptor, "w", buffering=1) as pipe:
         try:
             result = act(request, _reporter(pipe.write))
-        except IngotError as error:
-            result = {"error": error.to_dict()}
-            _keep(work, getattr(error, "reproducer", ""))
         except MemoryError:
             result = {"error": _out_of_memory(request["limits"]["memory"]).to_dict()}
         except Exception as error:
-            traceback.print_exc()
-            result = {"error": _fault(error).to_dict()}
+            if want_of_room(error) is not None:
+                return NO_SPACE
+            result = {"error": _told(error).to_dict()}
+            _keep(work, getattr(error, "reproducer", ""))
     try:
         write_atomically(work / RESULT_FILE, json.dumps(result).encode())
     except OSError as error:
-        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-            raise
-        return NO_SPACE
+        if want_of_room(error) is not None:
+            return NO_SPACE
+        raise
     return 0
 
 
@@ -159,7 +158,10 @@ def _out_of_memory(limit: int) -> IngotError:
     )
 
 
-def _fault(error: Exception) -> IngotError:
+def _told(error: Exception) -> IngotError:
+    if isinstance(error, IngotError):
+        return error
+    traceback.print_exception(error)
     return IngotError(
         ErrorCode.COMPILER_FAULT,
         f"the compiler failed: {type(error).__name__}: {error}"[:500],

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import os
 import tempfile
 from collections.abc import Mapping
@@ -11,6 +10,7 @@ from pathlib import Path
 
 from compiler_service.stages.outcome import StageError, UnseenError
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import NO_ROOM
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,6 @@ PATIENCE: Mapping[ErrorCode, RetryPolicy] = {
     ErrorCode.OUT_OF_MEMORY: _ACCIDENT,
     ErrorCode.STAGE_KILLED: _ACCIDENT,
 }
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
 _LEAST_FREE_BYTES = 1 << 20
 """Bytes without which a file system counts as full."""
 
@@ -53,7 +52,7 @@ def pause(error: IngotError, tries: int) -> float | None:
 def explain(error: Exception, work: Path) -> IngotError:
     """What ``error``, raised while a stage worked below ``work``, comes to: a full disk and a machine without memory show in many ways."""
     code = error.code if isinstance(error, IngotError) else None
-    full = isinstance(error, OSError) and error.errno in _NO_ROOM
+    full = isinstance(error, OSError) and error.errno in NO_ROOM
     if full or (code in (None, ErrorCode.COMPILER_FAULT, ErrorCode.DISK_FULL, ErrorCode.INTERNAL) and _is_full(work)):
         return disk_full(str(work))
     if isinstance(error, MemoryError):
@@ -92,5 +91,5 @@ def _is_full(work: Path) -> bool:
         with tempfile.TemporaryFile(dir=work) as file:
             os.posix_fallocate(file.fileno(), 0, _LEAST_FREE_BYTES)
     except OSError as error:
-        return error.errno in _NO_ROOM
+        return error.errno in NO_ROOM
     return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_service.jobs.due import due, has_passed
-from compiler_service.jobs.records import WHOLE_JOB, JobStage
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.waiting.line import Waiting
 from compiler_service.worker.stage_outcome import StageOutcome
@@ -54,16 +54,22 @@ class WorkerTurns:
             return False
 
     def _stands(self, stage: JobStage, job: str, number: int) -> bool:
+        record = self._record(job)
+        return record is not None and not (has_passed(record, number, stage) or self.service.store.leased(job, number))
+
+    def _record(self, job: str) -> JobRecord | None:
+        """None of a job that is forgotten, or was while its stage ran, or that nobody may trust."""
         try:
-            record = self.service.store.get(job)
+            return self.service.store.get(job)
         except IngotError as error:
             if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.ARTIFACT_UNTRUSTED):
                 raise
-            return False
-        return not (has_passed(record, number, stage) or self.service.store.leased(job, number))
+            return None
 
     def _send_on(self, job: str, number: int) -> None:
-        record = self.service.store.get(job)
+        record = self._record(job)
+        if record is None:
+            return
         for own in due(record):
             if own.number == number:
                 self.service.dispatch.send(record, number, own.stage)

@@ -14,7 +14,9 @@ from shared_ir.errors import ErrorCode, IngotError
 _PROBE_BYTES = 4096
 """A disk without room for one block has room for nothing."""
 _ABSENT = frozenset({errno.ENOENT})
-_FULL = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
+NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
+"""What passes once somebody makes room."""
+_FULL = NO_ROOM | {errno.EFBIG}
 _BUSY = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ETXTBSY, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT})
 _REMEDIES = {
     errno.ENOENT: "Look whether its name is right.",
@@ -30,6 +32,22 @@ _REMEDIES = {
     errno.EFBIG: "Raise the limit on the size of files (ulimit -f), or name another place.",
     errno.EMFILE: "Raise the limit on open files (ulimit -n).",
 }
+
+
+def want_of_room(error: BaseException) -> OSError | None:
+    """Of ``error`` and what it was raised from, what says that a disk is full, or a quota used up."""
+    full = (own for own in causes(error) if isinstance(own, OSError) and own.errno in NO_ROOM)
+    return next(full, None)
+
+
+def causes(error: BaseException) -> Iterator[BaseException]:
+    """``error``, what it was raised from, and so on."""
+    seen = set[int]()
+    own: BaseException | None = error
+    while own is not None and id(own) not in seen:
+        yield own
+        seen.add(id(own))
+        own = own.__cause__
 
 
 def file_error(error: OSError, what: str = "a file or folder cannot be used", path: Path | None = None) -> IngotError:

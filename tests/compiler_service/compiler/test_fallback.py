@@ -1,5 +1,7 @@
 """Faults of the compiler: a lower level where an optimisation is at fault, else an error of ours."""
 
+import errno
+import os
 import warnings
 
 import numpy as np
@@ -50,6 +52,27 @@ def test_a_fault_of_every_level_is_an_error(monkeypatch: pytest.MonkeyPatch) -> 
         with pytest.raises(IngotError) as refused:
             compile_model(SOURCE, host_target(), CompileOptions(opt_level=2), workers=0)
     assert refused.value.code is ErrorCode.COMPILER_FAULT
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)), ErrorCode.DISK_FULL),
+        (MemoryError(), ErrorCode.LIMIT_EXCEEDED),
+    ],
+)
+def test_a_machine_without_room_is_no_fault_of_a_level(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, code: ErrorCode
+) -> None:
+    """Else what is compiled while there is no room would be slower for good."""
+
+    def full(_pass: object, graph: Graph) -> Graph:
+        raise error
+
+    monkeypatch.setattr(FoldBatchNorm, "run", full)
+    with pytest.raises(IngotError) as refused:
+        compile_model(SOURCE, host_target(), CompileOptions(), workers=0)
+    assert refused.value.code is code
 
 
 def test_errors_of_the_model_are_not_tried_again() -> None:

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from compiler_service.jobs.records import JobRecord, JobStage, JobState, Submission, UploadedModel
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, Submission, UploadedModel
 from compiler_service.settings import CompilerSettings
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import UploadAnnouncement
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
+from compiler_service.worker.stage_outcome import StageOutcome
 from compiler_service.worker.turns import WorkerTurns
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode
@@ -116,6 +117,31 @@ def test_what_a_check_says_is_the_word_of_the_model(tmp_path: Path, issues: Any,
     assert last.error is not None
     assert last.error.code is code
     assert len(last.error.message) <= 4000
+
+
+@pytest.mark.usefixtures("toy_stages")
+def test_a_job_that_is_forgotten_while_its_stage_runs_is_not_gone_on_with(tmp_path: Path) -> None:
+    with redis_server() as url:
+        settings = CompilerSettings(home=tmp_path, redis_url=url)
+        line = Line()
+        parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
+        data = b'{"name": "forgotten"}'
+        parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
+        worker = make_stage_worker(parts, settings, threading.Event())
+        turns = WorkerTurns(parts.service, worker)
+        parts.service.submit(Submission("m", UploadedModel(sha256_hex(data)), ("x86-64-v3",), {}))
+        turns.work(*line.tasks.popleft())
+        run = worker.run
+
+        def run_and_forget(stage: JobStage, job: str, number: int = WHOLE_JOB) -> StageOutcome:
+            outcome = run(stage, job, number)
+            parts.service.store.redis.flushall()
+            return outcome
+
+        worker.run = run_and_forget  # type: ignore[method-assign]  # of this worker alone
+        stage, job, number = line.tasks.popleft()
+        assert (stage, turns.work(stage, job, number)) == (JobStage.BUILD, StageOutcome.CONTINUE)
+        assert not line.tasks
 
 
 def test_no_file_of_a_stage_is_larger_than_its_memory(tmp_path: Path) -> None:
