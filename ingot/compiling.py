@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ingot.artifact import Artifact
 from ingot.frontends import exported, is_torch_module, refuse_others
 from ingot.pass_context import PassContext
+from ingot.record_files import records_file
 from ingot.sources import compiler, model_source
 from ingot.target import chosen_target
 from shared_ir.artifact.value import CompiledArtifact
@@ -118,7 +119,8 @@ class _Local:
         is_foreign = is_foreign and chosen.kind == _EVERYWHERE
         _require_no_verification(compile_options.verification)
         passes = self.passes(chosen, compile_options, is_foreign=is_foreign)
-        source, report, records = model_source(model, self.external_data), self.progress or silent, self.records
+        records = self.records if isinstance(self.records, bytes) else records_file(self.records)
+        source, report = model_source(model, self.external_data), self.progress or silent
         known, journal = (records, None) if isinstance(records, bytes) else (_read_records(records), records)
         if is_foreign:
             artifact = _compile_in_child(source, chosen, compile_options, known, report, self.workers, journal)

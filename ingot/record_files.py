@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,13 +15,33 @@ if TYPE_CHECKING:
     from compiler_service.compiler.tune.records.record import TrialRecord
 
 
+def records_file(path: Path) -> Path:
+    """The file at ``path``, or the one that a link there points to; there need be none yet.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, something else lies there: a folder, a pipe, a device, links that lead nowhere.
+    """
+    with told("the records cannot be read", path):
+        found = Path(os.path.realpath(path))
+        if not found.is_symlink() and (found.is_file() or not found.exists()):
+            return found
+        received = "a folder" if found.is_dir() else "links in a circle" if found.is_symlink() else "a pipe or a device"
+    raise IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "the records are no file",
+        field=str(path),
+        expected="a file of lines of JSON, or the name of one to be made",
+        received=received,
+    )
+
+
 def read_records(path: Path) -> tuple[tuple[TrialRecord, ...], Unreadable]:
     """The records of a file, and what of it is none. Raises IngotError: it cannot be read."""
     with compiler():
         from compiler_service.compiler.tune.records.lines import read_lines
 
     with told("the records cannot be read", path):
-        return read_lines(path.read_bytes())
+        return read_lines(records_file(path).read_bytes())
 
 
 def require_records(path: Path) -> None:

@@ -13,7 +13,7 @@ from ingot.compiling import Progress, Shapes, has_children
 from ingot.compiling import compile as compile_here
 from ingot.home import RECORDS_FILE, home_directory
 from ingot.pairs import Comparison, compare_artifacts
-from ingot.record_files import require_records
+from ingot.record_files import records_file, require_records
 from ingot.sources import compiler, model_source
 from ingot.target import chosen_target
 from shared_ir.errors import ErrorCode, IngotError
@@ -104,7 +104,7 @@ def tune(
             DEVICE_TIMEOUT, the other machine is lost: what was learned is in the file.
     """
     require_kind(records, (str, Path, type(None)), "records", "the path of a file")
-    path = Path(records) if records is not None else home_directory() / RECORDS_FILE
+    path = records_file(Path(records) if records is not None else home_directory() / RECORDS_FILE)
     run = _Run(model, chosen_target(target), _seconds(seconds), path, again, progress or _silent, in_process, measurer)
     return run.tune({"shapes": {} if shapes is None else shapes, **options})
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 from ingot.sources import compiler
 from shared_ir.extras import needing
 from shared_ir.machine.target import Target
-from shared_ir.storage.faults import told
+from shared_ir.storage.faults import file_error, require_writable, told
 
 if TYPE_CHECKING:
     from compiler_service.compiler.tune.records.record import TrialRecord
@@ -36,10 +37,18 @@ def curves(records: Sequence[TrialRecord]) -> Mapping[str, Sequence[float]]:
     return drawn
 
 
-def require_plots() -> None:
-    """Raises IngotError UNAVAILABLE: matplotlib, which draws, is not installed."""
+def require_plots(file: Path) -> None:
+    """That a plot can be drawn and written to ``file``.
+
+    Raises:
+        IngotError: UNAVAILABLE, matplotlib, which draws, is not installed; what :func:`shared_ir.storage.faults.require_writable` raises;
+            INVALID_ARGUMENT, the file is a folder.
+    """
     with needing("tune", "what draws"):
         import matplotlib  # noqa: F401
+    if file.is_dir():
+        raise file_error(IsADirectoryError(errno.EISDIR, "is a directory"), "the plot cannot be written", file)
+    require_writable(file.absolute().parent, "the plot")
 
 
 def plot_trials(records: Path, target: Target, file: Path) -> None:
@@ -51,7 +60,7 @@ def plot_trials(records: Path, target: Target, file: Path) -> None:
     with compiler():
         from compiler_service.compiler.tune.records.lines import read_lines
 
-    require_plots()
+    require_plots(file)
     from matplotlib.figure import Figure
 
     own = [r for r in read_lines(records.read_bytes())[0] if r.target == str(target)]

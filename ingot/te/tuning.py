@@ -46,6 +46,7 @@ from compiler_service.compiler.version import compiler_version
 from ingot.arguments import require_kind
 from ingot.artifact import chosen_target
 from ingot.functions import CompiledFunction
+from ingot.record_files import records_file
 from ingot.te.building import build
 from ingot.te.scheduling import Schedule
 from ingot.te.templates import Template
@@ -141,7 +142,7 @@ def tune(
         require_measurable(machine)
     problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
     task = TuningTask(problem, seed=seed, is_alone=True)
-    log = _Log(None if records is None else Journal(Path(records)), time.monotonic(), progress)
+    log = _Log(None if records is None else Journal(records_file(Path(records))), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
     runs = measurer or LocalMeasurer()
     remembering = Remembering(str(machine), runs.machine, compiler_version())

@@ -13,7 +13,7 @@ from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import whole
 from ingot.home import RECORDS_FILE, home_directory
-from ingot.record_files import read_records, require_records
+from ingot.record_files import read_records, records_file, require_records
 from ingot.sources import compiler
 from ingot.target import chosen_target
 from shared_ir.storage.faults import told
@@ -162,7 +162,7 @@ def _export(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _path(arguments: argparse.Namespace) -> Path:
-    return Path(arguments.file or home_directory(arguments.home) / RECORDS_FILE)
+    return records_file(arguments.file or home_directory(arguments.home) / RECORDS_FILE)
 
 
 def _chosen(arguments: argparse.Namespace, output: Output) -> Sequence[TrialRecord]:

@@ -32,7 +32,6 @@ from ingot.target import chosen_target
 from ingot.tuning import EFFORTS, MOST_SECONDS, TuningResult, tune
 from ingot.tuning_plot import plot_trials, require_plots
 from ingot.upload import model_upload
-from shared_ir.storage.faults import require_writable
 
 _MOST_ROWS = 15
 """Tasks that a screen shows, those that gain time at the moment first."""
@@ -95,8 +94,7 @@ def _measurer(arguments: argparse.Namespace) -> Iterator[Any]:
 def run(arguments: argparse.Namespace, output: Output) -> int:
     model_upload(arguments.model)  # raises: before anything else is done
     if arguments.plot:
-        require_plots()  # before anything is measured
-        require_writable(arguments.plot.absolute().parent, "the plot")
+        require_plots(arguments.plot)  # before anything is measured
     records = arguments.records or home_directory(arguments.home) / RECORDS_FILE
     options = model_options(arguments)
     options |= {"winograd": False} if arguments.no_winograd else {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -141,3 +142,27 @@ def test_efforts_are_seconds() -> None:
     assert {name: tuning_seconds(name) for name in EFFORTS} == {"quick": 60, "normal": 300, "thorough": 1800}
     assert (tuning_seconds("Quick"), tuning_seconds("0"), tuning_seconds("86400")) == (60, 0, 86400)
     assert MOST_SECONDS == MOST_TUNING_SECONDS
+
+
+@pytest.mark.parametrize("command", [["list"], ["best"], ["prune"], ["import", "home/records.jsonl"]])
+def test_a_pipe_or_a_device_holds_no_records(
+    capsys: pytest.CaptureFixture[str], file: Path, command: list[str]
+) -> None:
+    """Nobody waits for a pipe, and nobody reads a device without an end."""
+    os.mkfifo("pipe")
+    for other in ("pipe", "/dev/zero", "/dev/null"):
+        assert "a pipe or a device" in refused(capsys, *command, "--file", other)
+        assert "a pipe or a device" in refused(capsys, "import", other)
+    assert of(file) == lines(*KNOWN)
+
+
+def test_a_link_stands_for_the_records_that_it_points_to(capsys: pytest.CaptureFixture[str], file: Path) -> None:
+    Path("link").symlink_to(file)
+    Path("new").symlink_to("elsewhere")
+    Path("circle").symlink_to("circle")
+    assert ask(capsys, "prune", "--file", "link", "--this-compiler")["dropped"] == 1
+    assert Path("link").is_symlink()
+    assert len(of(file)) == len(KNOWN) - 1
+    assert ask(capsys, "import", str(file), "--file", "new")["new"] == len(KNOWN) - 1
+    assert of(Path("elsewhere")) == of(file)
+    assert "links in a circle" in refused(capsys, "list", "--file", "circle")
