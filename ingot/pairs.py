@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -15,8 +15,11 @@ from ingot.sources import compiler
 from shared_ir.errors import IngotError
 from shared_ir.expr.dim import dim_symbols
 
-_ROUNDS = 31
+_ROUNDS, _LEAST_ROUNDS = 31, 7
 _ROUND_SECONDS = 0.05
+"""Of the slower one of the two, in each round."""
+_MOST_SECONDS = 20.0
+"""Of processor time, from which on there are no more rounds than the least."""
 _EXTENT = 64
 """Elements along a dim that the model leaves open; 1 along the first one of an input."""
 
@@ -57,15 +60,25 @@ def compare_artifacts(default: Artifact, tuned: Artifact) -> Comparison | None:
             run()
     except IngotError:
         return None
-    count = max(1, int(_ROUND_SECONDS / max(1e-6, _timed(runs[0], 1))))
-    times: tuple[list[float], list[float]] = ([], [])
-    for number in range(_ROUNDS):
-        for place in (0, 1) if number % 2 == 0 else (1, 0):
-            times[place].append(_timed(runs[place], count))
+    times = _rounds(runs)
     ratios = [own / other for other, own in zip(*times, strict=True)]
     low, middle, high = statistics.quantiles(ratios, n=4)
     seconds = statistics.median(times[0])
     return Comparison(seconds, seconds * middle, (high - low) / 2)
+
+
+def _rounds(runs: Sequence[Callable[[], Any]]) -> tuple[list[float], list[float]]:
+    """Seconds of one run of each of two, round by round."""
+    slower = max(_timed(run, 1) for run in runs)
+    count = max(1, int(_ROUND_SECONDS / max(1e-6, slower)))
+    times: tuple[list[float], list[float]] = ([], [])
+    began = time.thread_time()
+    for number in range(_ROUNDS):
+        if number >= _LEAST_ROUNDS and time.thread_time() - began > _MOST_SECONDS:
+            break
+        for place in (0, 1) if number % 2 == 0 else (1, 0):
+            times[place].append(_timed(runs[place], count))
+    return times
 
 
 def _timed(run: Callable[[], Any], count: int) -> float:
