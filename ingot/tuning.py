@@ -22,6 +22,7 @@ from shared_ir.storage.faults import told
 
 if TYPE_CHECKING:
     from compiler_service.compiler.tune.measuring.trial import Measurer
+    from compiler_service.compiler.tune.records.book import RecordBook
     from compiler_service.compiler.tune.records.record import TrialRecord
 
 EFFORTS: Mapping[str, float] = {"quick": 60.0, "normal": 300.0, "thorough": 1800.0}
@@ -186,9 +187,13 @@ class _Run:
         """Give up the gains of tasks of the model that are smaller than ``least``; how many there were."""
         with compiler():
             from compiler_service.compiler.tune.records.journal import Journal
+            from compiler_service.compiler.tune.records.record import time_after
 
+        book = self._book()
         found = [r for r in self._read(own) if r.confirmed and 1 - r.share < least]
-        Journal(self.records).append([replace(r, confirmed=False, settled=True, time=time.time()) for r in found])
+        Journal(self.records).append(
+            [replace(r, confirmed=False, settled=True, time=time_after(book.latest(r.workload))) for r in found]
+        )
         return len(found)
 
     def _trials_since(self, size: int) -> int:
@@ -201,13 +206,18 @@ class _Run:
             return sum(not r.confirmed and not r.settled for r in read_lines(file.read())[0])
 
     def _read(self, own: Collection[str]) -> Sequence[TrialRecord]:
-        """The last settled record of each task of the model, for the target, as this version of the compiler makes it."""
+        """What a compilation takes of each task of the model that was settled, or what it was settled with where that is the default
+        schedule: for the target, as this version of the compiler makes it."""
+        book = self._book()
+        settled = [record for record in book.settled() if record.workload in own]
+        return [book.best(record.workload, record.methods) or record for record in settled]
+
+    def _book(self) -> RecordBook:
         with compiler():
             from compiler_service.compiler.tune.records.book import RecordBook
             from compiler_service.compiler.tune.records.lines import read_lines
 
-        settled = RecordBook(read_lines(self.records.read_bytes())[0], self.target).settled()
-        return [record for record in settled if record.workload in own]
+        return RecordBook(read_lines(self.records.read_bytes())[0], self.target)
 
 
 def _seconds(asked: float | str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,7 +37,7 @@ class Turns:
 
     def compared(self, monkeypatch: pytest.MonkeyPatch, default: Any, tuned: Any) -> pairs.Comparison:
         monkeypatch.setattr(pairs, "load", self.load)
-        monkeypatch.setattr(pairs.time, "thread_time", lambda: self.now)
+        monkeypatch.setattr(time, "thread_time", lambda: self.now)
         found = pairs.compare_artifacts(default, tuned)
         assert found is not None
         return found

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass, replace
 
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, TrialTiming
 from compiler_service.compiler.tune.problem import Candidate
-from compiler_service.compiler.tune.records.record import TrialRecord
+from compiler_service.compiler.tune.records.record import TrialRecord, time_after
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
 from compiler_service.compiler.tune.trying import Tried
@@ -48,7 +47,7 @@ class Remembering:
             default_seconds=0.0 if beside is None else beside.seconds,
             default_spread=0.0 if beside is None else beside.spread,
             output=sha256_hex(b"".join(tried.outcome.results)) if own is not None else "",
-            time=time.time(),
+            time=time_after(task.latest),
         )
 
     def confirmed(self, task: TuningTask, tried: Tried, own: TrialTiming, other: TrialTiming) -> TrialRecord:
@@ -59,11 +58,15 @@ class Remembering:
     def settled(self, task: TuningTask) -> TrialRecord:
         """The end of a task."""
         if task.winner is not None:
-            return replace(task.winner, settled=True, time=time.time())
+            return replace(task.winner, settled=True, time=time_after(task.latest))
         assert task.default is not None, "the default schedule of a task that ends was measured"
         timing, candidate = task.default.timing, task.default.candidate
         outcome = Outcome(OutcomeKind.MEASURED, timing, task.default.results)
         return replace(self.record(task, Tried(Point.of(candidate.values), candidate, outcome, timing)), settled=True)
+
+    def given_up(self, task: TuningTask, record: TrialRecord) -> TrialRecord:
+        """That what ``record`` confirms is no answer any more."""
+        return replace(record, confirmed=False, settled=True, time=time_after(task.latest))
 
     def recalled(self, point: Point, candidate: Candidate, record: TrialRecord) -> Tried:
         """What an earlier run has measured."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from compiler_service.compiler.program.kernels import Kernel, ScheduledKernel
@@ -26,6 +27,8 @@ _LEAST_HOPE = 0.002
 """Below this a task is left: ten batches without a gain."""
 _REMEMBERED = 256
 """Candidates that are kept between being drawn and being chosen."""
+_MOST_LEADERS = 4
+"""Candidates, the fastest ones, of which the next best is taken where one does not hold; each has its results."""
 _ORDERING_EXTENT = 64
 """What symbols are taken for where tasks are put in their first order."""
 
@@ -35,9 +38,11 @@ class TuningTask:
 
     Attributes:
         launches: how often a run of the model computes it.
-        default, best: the default schedule and the fastest candidate, once they were measured.
+        default: the default schedule, once it was measured.
+        latest: when the last record of it that is known was written.
         trials: how many candidates were tried, those of records included.
         confirmed: the best share of the default's time that held when it was measured again, and the record of it, ``winner``.
+        refuted: a record of an earlier run that was the answer, and does not hold.
         is_alone: it is tuned for as long as there is time, since nothing else would gain by it: evolution finds its way after many
             trials without a gain.
     """
@@ -46,10 +51,12 @@ class TuningTask:
         self.problem, self.launches = problem, launches
         self.workload = Workload.of(problem.text, problem.label, tuple(problem.extents.values()))
         self.default: Default | None = None
-        self.best: Tried | None = None
+        self.latest = 0.0
+        self._leaders: list[Tried] = []
         self.trials = 0
         self.confirmed = 1.0
         self.winner: TrialRecord | None = None
+        self.refuted: TrialRecord | None = None
         self.is_done = False
         self.is_alone = is_alone
         self._hope = _HOPE
@@ -105,9 +112,22 @@ class TuningTask:
     def keep(self, tried: Tried) -> None:
         """One more trial."""
         self.trials += 1
-        share = tried.share
-        if share is not None and share < self.best_share:
-            self.best = tried
+        self._lead(tried)
+
+    def correct(self, tried: Tried, again: Tried) -> None:
+        """That ``tried``, measured again with more care, is ``again``: of many times the least is the luckiest, or a record was wrong. What
+        is not faster than the default schedule leads no more, and the next best does."""
+        self._leaders = [leader for leader in self._leaders if leader is not tried]
+        self._lead(again)
+
+    def _lead(self, tried: Tried) -> None:
+        if tried.share is not None and tried.share < 1:
+            self._leaders = sorted([*self._leaders, tried], key=_share)[:_MOST_LEADERS]
+
+    @property
+    def best(self) -> Tried | None:
+        """The fastest candidate; None where none is faster than the default schedule."""
+        return self._leaders[0] if self._leaders else None
 
     def gained(self, share_before: float) -> None:
         """The end of a batch, at whose beginning the best share was this."""
@@ -119,8 +139,7 @@ class TuningTask:
     @property
     def best_share(self) -> float:
         """The part of the default's time that the best candidate takes; 1 where none is better."""
-        found = None if self.best is None else self.best.share
-        return 1.0 if found is None else found
+        return 1.0 if self.best is None else _share(self.best)
 
     @property
     def seconds(self) -> float:
@@ -161,6 +180,10 @@ def tasks_of(
         TuningTask(KernelProblem(kernel, target, methods, weights), counts.get(kernel.definition.text, 1), number)
         for number, kernel in enumerate(ordered)
     )
+
+
+def _share(tried: Tried) -> float:
+    return math.inf if tried.share is None else tried.share
 
 
 def _operations(definition: KernelDefinition) -> int:

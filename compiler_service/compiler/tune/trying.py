@@ -142,14 +142,22 @@ class Trials(AbstractContextManager["Trials"]):
     def confirmed(
         self, problem: SchedulingProblem, default: Default, candidate: Candidate, seconds: float
     ) -> tuple[bool, TrialTiming, TrialTiming]:
-        """Whether ``candidate`` is faster than the default schedule by more than the spread of both, measured in turns with it, twice,
-        with weights that come from far; and the timings, its own first, of the time that it gained less."""
-        cold = problem.trial(self._builders.submit(problem, candidate).result(), MOST_COPIED_TO_CONFIRM)
+        """Whether ``candidate`` computes the same as the default schedule and is faster by more than the spread of both, measured in turns
+        with it, twice, with weights that come from far; and the timings, its own first, of the time that it gained less. Those of the
+        default schedule alone where it is no candidate: a record that says otherwise is of somebody else."""
+        try:
+            built = self._builders.submit(problem, candidate).result()
+        except Exception:  # whatever a step or LLVM met
+            return False, default.timing, default.timing
+        cold = problem.trial(built, MOST_COPIED_TO_CONFIRM)
         found: list[tuple[TrialTiming, TrialTiming]] = []
         for _ in range(2):
             standing, own = self._run([default.cold, cold], seconds)
-            if own.timing is None or standing.timing is None:
+            is_run = own.timing is not None and standing.timing is not None
+            if not is_run or problem.disagreement(default.results, own.results, candidate):
                 return False, default.timing, default.timing
+            assert own.timing is not None
+            assert standing.timing is not None
             found.append((own.timing, standing.timing))
         faster = all(own.seconds + own.spread < other.seconds - other.spread for own, other in found)
         least = max(found, key=lambda pair: pair[0].seconds / pair[1].seconds)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from compiler_service.compiler.progress import Progress
@@ -91,14 +91,15 @@ class Tuner:
         open_tasks = [t for t in tasks if self.effort.again or not self.is_settled(t)]
         begun = list(self._begin(open_tasks, self._ranking(tasks)))
         total = sum(task.seconds for task in begun)
-        self.log.append(self.remembering.settled(t) for t in begun if t.seconds < _LEAST_SHARE * total)
+        for small in (t for t in begun if t.seconds < _LEAST_SHARE * total):
+            self._settle(small)
         begun = sorted((t for t in begun if t.seconds >= _LEAST_SHARE * total), key=lambda t: -t.seconds)
         while not self._is_over() and (task := max(begun, key=lambda t: t.worth, default=None)) and task.worth > 0:
             self._batch(task)
             self._say(begun, task, total)
         for task in begun:
             self._confirm(task, _WORTH_KEEPING)
-            self.log.append([self.remembering.settled(task)])
+            self._settle(task)
         self.progress("tune", int(self.effort.seconds), int(self.effort.seconds), "")
 
     # -- one task
@@ -130,6 +131,7 @@ class Tuner:
             task = by_problem[id(problem)]
             task.begin(default, list(self._seeds(task)), ranking.of(task.workload))
             self._recall(task)
+            self._check(task)
             yield task
         if fault is not None and not begun:  # something is wrong here with more than one of them
             raise fault
@@ -159,6 +161,8 @@ class Tuner:
 
     def _recall(self, task: TuningTask) -> None:
         """What an earlier run has measured is not measured again."""
+        task.latest = self.book.latest(task.workload.digest)
+        standing = self.book.best(task.workload.digest, self.remembering.methods)
         for record in self.book.of(task.workload.digest):
             if record.compiler != self.remembering.compiler or record.methods != self.remembering.methods:
                 continue
@@ -172,11 +176,26 @@ class Tuner:
                 continue
             share = record.share if record.outcome is OutcomeKind.MEASURED else None
             task.learn(point, candidate, share)
-            task.trials += 1
-            if share is not None and share < task.best_share:
-                task.best = self.remembering.recalled(point, candidate, record)
-            if record.confirmed and record.share < task.confirmed:
+            task.keep(self.remembering.recalled(point, candidate, record))
+            if record is standing:
                 task.confirmed, task.winner = record.share, record
+
+    def _check(self, task: TuningTask) -> None:
+        """What was confirmed before, perhaps elsewhere or by somebody who lies, wins no longer where it is not faster at all."""
+        default, winner = task.default, task.winner
+        if default is None or winner is None:
+            return
+        point = Point.of(winner.values)
+        candidate = task.of_point(point)
+        _, own, other = self.trials.confirmed(task.problem, default, candidate, _SECONDS_TO_CONFIRM)
+        if own.seconds >= other.seconds:
+            task.confirmed, task.winner, task.refuted = 1.0, None, winner
+
+    def _settle(self, task: TuningTask) -> None:
+        """The end of a task; by one write, since between the two lines the default schedule would be the answer for good."""
+        given_up = [] if task.refuted is None else [self.remembering.given_up(task, task.refuted)]
+        task.latest = max(task.latest, *(r.time for r in given_up), 0.0)
+        self.log.append([*given_up, self.remembering.settled(task)])
 
     def _batch(self, task: TuningTask) -> None:
         assert task.default is not None
@@ -236,7 +255,9 @@ class Tuner:
             return
         holds, own, other = self.trials.confirmed(task.problem, default, best.candidate, _SECONDS_TO_CONFIRM)
         share = own.seconds / other.seconds
-        if holds and share < task.confirmed:
+        if not holds:
+            task.correct(best, replace(best, outcome=replace(best.outcome, timing=own), beside=other))
+        elif share < task.confirmed:
             task.confirmed, task.winner = share, self.remembering.confirmed(task, best, own, other)
             self.log.append([task.winner])
 

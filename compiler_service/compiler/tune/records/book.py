@@ -70,6 +70,10 @@ class RecordBook:
         found = self._of_workload.get(workload, ())
         return [r for r in found if r.compiler == self._version and frozenset(r.methods) == asked]
 
+    def latest(self, workload: str) -> float:
+        """When the last of its records was written, in seconds since the epoch of whichever clock; 0 where there is none."""
+        return max((r.time for r in self.of(workload)), default=0.0)
+
     def of(self, workload: str) -> Sequence[TrialRecord]:
         """All that is known of a workload, of any version of the compiler."""
         return tuple(self._of_workload.get(workload, ()))

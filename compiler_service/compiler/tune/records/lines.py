@@ -15,7 +15,7 @@ from compiler_service.compiler.schedule.language.knobs import Value, Values
 from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.claims import Claimant, TrialClaim
-from compiler_service.compiler.tune.records.record import TrialRecord
+from compiler_service.compiler.tune.records.record import MOST_TIME, TrialRecord
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import IngotError
 from shared_ir.foreign_json import foreign_json
@@ -117,6 +117,8 @@ def _entry(line: bytes) -> TrialRecord | TrialClaim:
 def _record(entry: Mapping[str, Any]) -> TrialRecord:
     plain: dict[str, Any] = {name: _text(name, entry[name]) for name in _TEXTS}
     plain |= {name: _seconds(name, entry[name]) for name in _TIMES}
+    if plain["time"] > MOST_TIME:
+        raise ValueError("time is beyond the year 9999")
     if not all(type(entry[name]) is bool for name in ("confirmed", "settled")):
         raise ValueError("confirmed and settled are true or false")
     record = TrialRecord(

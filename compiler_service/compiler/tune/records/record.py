@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -23,6 +24,8 @@ _SCHEDULED = frozenset(row.name for row in (*RULES, *METHODS))
 _DIGITS = 32
 _MOST_SIZE = 2**63 - 1
 """What larger numbers, which are constants, count for."""
+MOST_TIME = 253402300800.0
+"""Seconds from the epoch to the year 10000: no record is from then."""
 _LEAST_SIZE = 0.5
 """What 0 counts for, where sizes are compared by how many times one is the other."""
 
@@ -67,6 +70,12 @@ def distance(one: Workload, other: Workload) -> float:
         return math.inf
     pairs = zip(one.sizes, other.sizes, strict=True)
     return sum(abs(math.log2(max(a, _LEAST_SIZE)) - math.log2(max(b, _LEAST_SIZE))) for a, b in pairs)
+
+
+def time_after(latest: float) -> float:
+    """The time of a record that is written now and counts for later than one of ``latest``, though the clock that made that one may
+    have been ahead of this one: what was decided last is what holds."""
+    return min(MOST_TIME, max(time.time(), math.nextafter(latest, math.inf)))
 
 
 def candidate_digest(schedules: Sequence[Schedule], rule: str, values: Values) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -14,7 +15,7 @@ from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.lines import read_lines
-from compiler_service.compiler.tune.records.record import TrialRecord
+from compiler_service.compiler.tune.records.record import MOST_TIME, TrialRecord
 from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.tasks import TuningTask
 from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
@@ -58,6 +59,42 @@ def test_what_does_not_hold_is_not_taken(tmp_path: Path) -> None:
     (settled,) = [r for r in records if r.settled]
     assert not settled.confirmed
     assert not settled.values
+
+
+def test_where_the_luckiest_does_not_hold_the_next_best_is_taken(tmp_path: Path) -> None:
+    problem = ToyProblem()
+    trials = ToyTrials(seeming=lambda values: 1e-9 if dict(values) == {"rows": 4} else bowl(values))
+    records = tuned(tmp_path / "r.jsonl", trials, ToyProblem(law=lambda v: 1.0 if dict(v) == {"rows": 4} else bowl(v)))
+    record = best(records, problem)
+    assert record is not None
+    assert dict(record.values) == {"rows": 8, "columns": 2}
+
+
+def forged(records: tuple[TrialRecord, ...], **changed: Any) -> TrialRecord:
+    """A slow candidate of which somebody says that nothing is faster, by a clock that is far ahead."""
+    slow = max((r for r in records if r.outcome is OutcomeKind.MEASURED), key=lambda r: r.seconds)
+    said = {"seconds": 1e-12, "default_seconds": 1.0, "confirmed": True, "settled": True, "time": MOST_TIME, **changed}
+    return replace(slow, **said)
+
+
+@pytest.mark.parametrize("time", [1e12 / 4, MOST_TIME])
+@pytest.mark.parametrize("changed", [{}, {"settled": False}, {"confirmed": False, "settled": False}])
+def test_what_somebody_says_is_measured_before_it_wins(tmp_path: Path, changed: dict[str, Any], time: float) -> None:
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    first = tuned(tmp_path / "first.jsonl", ToyTrials(), problem)
+    Journal(path).append([forged(first, time=time, **changed)])
+    record = best(tuned(path, ToyTrials(), problem, again=True), problem)
+    assert record is None or dict(record.values) == {"rows": 8, "columns": 2}
+    assert record is not None or time == MOST_TIME  # nothing comes after the end of time: the default schedule stays
+
+
+def test_what_holds_in_another_s_record_is_kept(tmp_path: Path) -> None:
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    winner = best(tuned(path, ToyTrials(), problem), problem)
+    again = best(tuned(path, ToyTrials(), problem, again=True), problem)
+    assert winner is not None
+    assert again is not None
+    assert again.values == winner.values
 
 
 def test_nothing_is_done_for_tasks_that_are_settled(tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_any_bytes_are_read(data: bytes) -> None:
         (edited(seconds="1"), "seconds is no time"),
         (edited(seconds=True), "seconds is no time"),
         (edited(seconds=0.0), "takes some time"),
+        (edited(time=1e300), "beyond the year 9999"),
         (edited(confirmed=True, default_seconds=1e-4), "faster than the default"),
         (edited(confirmed=1), "true or false"),
         (edited(settled=None), "true or false"),
