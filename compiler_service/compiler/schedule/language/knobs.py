@@ -13,11 +13,12 @@ answers that no longer fit, since another one has changed, are those of the mode
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Self, TypeAlias, TypeVar, cast
+from typing import Any, Self, SupportsIndex, TypeAlias, TypeVar, cast
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
@@ -32,6 +33,9 @@ T = TypeVar("T", bound=Value)
 C = TypeVar("C")
 
 NO_VALUES: Values = MappingProxyType({})
+_MOST_WHOLE = 2**63 - 1
+_MOST_NUMBERS = 1 << 16
+"""Largest number of options of a range."""
 _MOST_EVEN_PIECES = 24
 """Largest number of pieces that a split offers to cut an extent into evenly."""
 
@@ -130,13 +134,28 @@ class Knobs:
         return self.choice(name, (False, True), default)
 
     def range(self, name: str, low: int, high: int, default: int, step: int = 1) -> int:
-        """A whole number from ``low`` to ``high``, both included."""
+        """A whole number from ``low`` to ``high``, both included, in steps of ``step``.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, one of them is no whole number, ``step`` is below 1, or there are more than 65536 numbers.
+        """
+        for argument in (low, high, default):
+            _require_whole(name, argument)
+        _require_whole(name, step, 1)
+        _require_whole(name, len(range(low, high + 1, step)), 0, _MOST_NUMBERS)
         return self.choice(name, _sorted({*range(low, high + 1, step), default}), default)
 
     def split(self, name: str, extent: Dim, default: int, *, multiple: int = 1, most: int = 1 << 30) -> int:
         """Elements of a tile of an axis of ``extent``: multiples of ``multiple``, up to ``most``, that cut it into even pieces or divide
         it, powers of two of them, half and double of ``default``, and what covers all of it. Of an extent that only the run knows:
-        powers of two of multiples."""
+        powers of two of multiples.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, one of the last three is no whole number, or ``multiple`` is below 1.
+        """
+        _require_whole(name, default)
+        _require_whole(name, multiple, 1)
+        _require_whole(name, most)
         end = -(-extent // multiple) if isinstance(extent, int) else max(64, 4 * default // multiple)
         found = {1 << n for n in range(10)} | {end}
         if isinstance(extent, int):
@@ -178,6 +197,17 @@ def _require_answers(name: str, options: Iterable[object]) -> None:
                 expected="whole numbers, texts, true or false, or tuples of such",
                 received=repr(option)[:80],
             )
+
+
+def _require_whole(name: str, given: object, least: int = -_MOST_WHOLE, most: int = _MOST_WHOLE) -> None:
+    if not isinstance(given, SupportsIndex) or not least <= operator.index(given) <= most:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the knob {name!r} cannot be asked for",
+            field=name,
+            expected=f"whole numbers, this one from {least} to {most}",
+            received=repr(given)[:80],
+        )
 
 
 def _factors(number: int) -> Sequence[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -142,3 +143,21 @@ def test_an_option_that_no_record_can_hold_is_refused(option: Any) -> None:
     with pytest.raises(IngotError) as caught:
         Knobs().choice("size", (option, 1), default=1)
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "size")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda knobs: knobs.range("size", 1, 8, 8, step=0),
+        lambda knobs: knobs.range("size", 1.5, 8, 8),
+        lambda knobs: knobs.range("size", 1, 10**9, 8),
+        lambda knobs: knobs.split("size", 64, "8"),
+        lambda knobs: knobs.split("size", 64, 8, multiple=0),
+        lambda knobs: knobs.split("size", 64, 8, most=None),
+    ],
+)
+def test_a_knob_that_cannot_be_asked_for_is_refused(ask: Callable[[Knobs], int]) -> None:
+    with pytest.raises(IngotError) as caught:
+        ask(Knobs())
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.field == "size"
