@@ -59,6 +59,7 @@ class TuningResult:
         tasks: those that were measured, the one that takes longest first.
         model: None where it cannot be run here.
         dropped: gains of single tasks that were not kept, since the model as a whole was no faster with them.
+        left: tasks that nothing was tried for: the time was over, or they cannot be measured here. The next run begins with them.
     """
 
     tasks: tuple[TunedTask, ...]
@@ -67,6 +68,7 @@ class TuningResult:
     records: Path
     model: Comparison | None = None
     dropped: int = 0
+    left: int = 0
 
 
 def tune(
@@ -132,7 +134,8 @@ class _Run:
         require_records(self.records)
         own = self._measure(CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))}))
         trials = self._trials_since(known)
-        result = TuningResult(_tasks(self._read(own)), trials, 0.0, self.records)
+        tasks = _tasks(self._read(own))
+        result = TuningResult(tasks, trials, 0.0, self.records, left=len(own) - len(tasks))
         if self.measurer is None and result.tasks:
             result = self._compared(result, options, own)
         return replace(result, seconds=time.monotonic() - began)

@@ -33,6 +33,8 @@ _WORTH_CONFIRMING, _WORTH_KEEPING = 0.04, 0.012
 its task is left."""
 _PART_TO_LEARN = 0.05
 """Largest part of the time that the cost model learns."""
+_PART_TO_BEGIN = 0.5
+"""Part of the time until which default schedules are measured."""
 _PART_TO_SEARCH = 0.92
 """Part of the time until what was found is measured once more."""
 _LEAST_SHARE = 0.001
@@ -99,7 +101,8 @@ class Tuner:
             self._say(begun, task, total)
         for task in begun:
             self._confirm(task, _WORTH_KEEPING)
-            self._settle(task)
+            if task.trials or task.is_done:  # another one had no time at all, and is the next run's to begin
+                self._settle(task)
         self.progress("tune", int(self.effort.seconds), int(self.effort.seconds), "")
 
     # -- one task
@@ -137,7 +140,8 @@ class Tuner:
             raise fault
 
     def _in_time(self, tasks: Sequence[TuningTask]) -> Iterator[SchedulingProblem]:
-        yield from (task.problem for task in tasks if not self._is_over())
+        """Those that there is time to try something for; others are the next run's, which begins with them."""
+        yield from (task.problem for task in tasks if not self._is_over(_PART_TO_BEGIN))
 
     def is_settled(self, task: TuningTask) -> bool:
         """Whether an earlier run has left the task, with what its answers still make: a template may have been changed since, and a record
@@ -268,8 +272,8 @@ class Tuner:
         elapsed = min(self.effort.seconds, time.monotonic() - self._began)
         self.progress("tune", int(elapsed), int(self.effort.seconds), str(line))
 
-    def _is_over(self) -> bool:
-        return time.monotonic() - self._began > self.effort.seconds * _PART_TO_SEARCH
+    def _is_over(self, part: float = _PART_TO_SEARCH) -> bool:
+        return time.monotonic() - self._began > self.effort.seconds * part
 
 
 def _makes(task: TuningTask, record: TrialRecord) -> bool:

@@ -191,6 +191,12 @@ def _show(result: TuningResult, output: Output) -> None:
         )
     if result.dropped:
         output.note(f"{result.dropped} gains were given up, since the model as a whole was no faster with them")
+    if result.left:
+        output.note(
+            f"{result.left} tasks are left for another run: there was no time for them, or they cannot be measured here"
+        )
+    elif result.tasks and not result.trials:
+        output.note("earlier runs have tuned every task; --again takes them up once more")
     output.document({**asdict(result), "records": str(result.records)})
 
 

@@ -6,22 +6,25 @@ import contextlib
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import IO, Any, BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from compiler_service.compiler.codegen.toolchain.frames import read_frame, write_frame
 from compiler_service.compiler.codegen.toolchain.host import machine_name
 from compiler_service.compiler.tune.measuring.parts import parts
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
+from shared_ir.printable import printable
 
 _COMMAND = (sys.executable, "-m", "compiler_service.compiler.tune.measuring.worker")
 _START_SECONDS = 30.0
 """Seconds that a child may take to begin, on a machine that is busy."""
 _SECONDS_OF_FIRST_RUN = 10.0
 """Seconds that a candidate may take for its first run: no kernel of a model that is worth tuning takes as long."""
+_END_SECONDS = 2.0
+"""Seconds that a child may take to end, once it has closed its end of the pipe."""
+_MOST_SAID_BYTES = 1 << 16
 _MOST_KEPT_BYTES = 1 << 30
 """Bytes of contents that the child keeps from one trial to the next."""
 
@@ -57,8 +60,14 @@ class LocalMeasurer:
 
 class _Child:
     def __init__(self, core: int | None) -> None:
-        self._errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the child
-        self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self._errors)
+        end, written = os.pipe()  # the child may write to no file
+        self._errors = os.fdopen(end, "rb", buffering=0)
+        os.set_blocking(end, False)
+        os.set_blocking(written, False)  # what is too much is lost, since nobody reads it before the child has ended
+        try:
+            self._process = subprocess.Popen(_COMMAND, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=written)
+        finally:
+            os.close(written)
         if core is not None:
             with contextlib.suppress(OSError):  # it has died already
                 os.sched_setaffinity(self._process.pid, {core})
@@ -116,15 +125,23 @@ class _Child:
     def _failed(self, count: int, culprit: int) -> tuple[Outcome, ...]:
         """Outcomes where the child ended while it ran trial ``culprit``; those beside it were not measured either."""
         self.lives = False
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)  # how it ends by itself is what people are told
         self._process.kill()
         status = self._process.wait()
         if self._is_late:
             own = Outcome(OutcomeKind.LATE, reason="it ran longer than it may")
         else:
             how = f"signal {-status}" if status < 0 else f"exit status {status}"
-            own = Outcome(OutcomeKind.CRASHED, reason=f"the process that ran it ended with {how}")
+            own = Outcome(OutcomeKind.CRASHED, reason=f"the process that ran it ended with {how}{self._said()}")
         beside = Outcome(OutcomeKind.CRASHED, reason="the process ended while it ran another one")
         return tuple(own if number == culprit else beside for number in range(count))
+
+    def _said(self) -> str:
+        """The last line that it wrote, which is the error of a child that an exception has ended."""
+        lines = (self._errors.read(_MOST_SAID_BYTES) or b"").decode(errors="replace").split("\n")
+        last = next((line.strip() for line in reversed(lines) if line.strip()), "")
+        return f": {printable(last)[:200]}" if last else ""
 
     def _end_late(self) -> None:
         self._is_late = True

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -77,15 +78,15 @@ def forged(records: tuple[TrialRecord, ...], **changed: Any) -> TrialRecord:
     return replace(slow, **said)
 
 
-@pytest.mark.parametrize("time", [1e12 / 4, MOST_TIME])
+@pytest.mark.parametrize("moment", [1e12 / 4, MOST_TIME])
 @pytest.mark.parametrize("changed", [{}, {"settled": False}, {"confirmed": False, "settled": False}])
-def test_what_somebody_says_is_measured_before_it_wins(tmp_path: Path, changed: dict[str, Any], time: float) -> None:
+def test_what_somebody_says_is_measured_before_it_wins(tmp_path: Path, changed: dict[str, Any], moment: float) -> None:
     path, problem = tmp_path / "r.jsonl", ToyProblem()
     first = tuned(tmp_path / "first.jsonl", ToyTrials(), problem)
-    Journal(path).append([forged(first, time=time, **changed)])
+    Journal(path).append([forged(first, time=moment, **changed)])
     record = best(tuned(path, ToyTrials(), problem, again=True), problem)
     assert record is None or dict(record.values) == {"rows": 8, "columns": 2}
-    assert record is not None or time == MOST_TIME  # nothing comes after the end of time: the default schedule stays
+    assert record is not None or moment == MOST_TIME  # nothing comes after the end of time: the default schedule stays
 
 
 def test_what_holds_in_another_s_record_is_kept(tmp_path: Path) -> None:
@@ -211,6 +212,47 @@ def test_time_ends_it_and_what_was_found_counts(tmp_path: Path) -> None:
     records = tuned(tmp_path / "r.jsonl", trials, ToyProblem(), seconds=1e-9)
     assert not trials.tried_points
     assert not records
+
+
+def test_what_there_was_no_time_for_is_begun_by_the_next_run(tmp_path: Path) -> None:
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    assert not tuned(path, trials := ToyTrials(), problem, seconds=1e-9)
+    assert not trials.tried_points
+    record = best(tuned(path, ToyTrials(), problem), problem)
+    assert record is not None
+
+
+class SlowTrials(ToyTrials):
+    """Every default schedule takes a hundred seconds of ``now``."""
+
+    def __init__(self, now: list[float]) -> None:
+        super().__init__()
+        self._now = now
+
+    def defaults(self, problems: Any, seconds: float) -> Any:
+        for found in super().defaults(problems, seconds):
+            self._now[0] += 100.0
+            yield found
+
+
+def test_a_default_that_takes_all_the_time_settles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, problem, now = tmp_path / "r.jsonl", ToyProblem(), [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    assert not tuned(path, SlowTrials(now), problem, seconds=60.0)
+    monkeypatch.undo()
+    assert best(tuned(path, ToyTrials(), problem), problem) is not None
+
+
+def test_many_tasks_are_tuned_by_run_after_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To measure their defaults takes longer than a run may: some are tuned, and the next run begins with others."""
+    path, now = tmp_path / "r.jsonl", [time.monotonic()]
+    problems = [ToyProblem(f"toy {n}") for n in range(8)]
+    for count in (3, 6, 8):
+        now[0] = time.monotonic()
+        with monkeypatch.context() as patched:
+            patched.setattr(time, "monotonic", lambda: now[0])
+            records = tuned(path, SlowTrials(now), *problems, seconds=500.0)
+        assert sum(best(records, problem) is not None for problem in problems) == count
 
 
 def test_lines_of_progress_are_read_back() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,3 +100,12 @@ def test_who_compiles_keeps_off_the_core_that_measures() -> None:
     with beside(core):
         assert os.sched_getaffinity(0) == before - {core}
     assert os.sched_getaffinity(0) == before
+
+
+def test_why_a_child_has_ended_is_told(measurer: LocalMeasurer) -> None:
+    """More memory than there is: an exception ends the child, and its last line says so."""
+    endless = replace(trial(_COPIES), buffers=(TrialBuffer(8), TrialBuffer(1 << 46, is_result=True)))
+    (outcome,) = measurer.run([endless], 0.01)
+    assert outcome.kind is OutcomeKind.CRASHED
+    assert "exit status 1: " in outcome.reason
+    assert "Unable to allocate" in outcome.reason
