@@ -42,7 +42,7 @@ class TuningTask:
         latest: when the last record of it that is known was written.
         trials: how many candidates were tried, those of records included.
         confirmed: the best share of the default's time that held when it was measured again, and the record of it, ``winner``.
-        refuted: a record of an earlier run that was the answer, and does not hold.
+        refuted: a record of an earlier run that was the answer, and does not hold, or not with the time that it says.
         is_alone: it is tuned for as long as there is time, since nothing else would gain by it: evolution finds its way after many
             trials without a gain.
     """

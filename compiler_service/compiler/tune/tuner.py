@@ -37,6 +37,8 @@ _PART_TO_BEGIN = 0.5
 """Part of the time until which default schedules are measured."""
 _PART_TO_SEARCH = 0.92
 """Part of the time until what was found is measured once more."""
+_WORTH_ANOTHER_RUN = 0.01
+"""Part of the model's time from which on a task that there was no time for is the next run's to begin."""
 _LEAST_SHARE = 0.001
 """Tasks that take a smaller part of the model's time are left as they are."""
 
@@ -101,7 +103,7 @@ class Tuner:
             self._say(begun, task, total)
         for task in begun:
             self._confirm(task, _WORTH_KEEPING)
-            if task.trials or task.is_done:  # another one had no time at all, and is the next run's to begin
+            if task.trials or task.is_done or task.seconds < _WORTH_ANOTHER_RUN * total:
                 self._settle(task)
         self.progress("tune", int(self.effort.seconds), int(self.effort.seconds), "")
 
@@ -185,15 +187,19 @@ class Tuner:
                 task.confirmed, task.winner = record.share, record
 
     def _check(self, task: TuningTask) -> None:
-        """What was confirmed before, perhaps elsewhere or by somebody who lies, wins no longer where it is not faster at all."""
+        """What was confirmed before, perhaps elsewhere or by somebody who lies, wins with the time that it takes here, and no longer
+        where it is not faster at all."""
         default, winner = task.default, task.winner
         if default is None or winner is None:
             return
         point = Point.of(winner.values)
         candidate = task.of_point(point)
-        _, own, other = self.trials.confirmed(task.problem, default, candidate, _SECONDS_TO_CONFIRM)
+        holds, own, other = self.trials.confirmed(task.problem, default, candidate, _SECONDS_TO_CONFIRM)
         if own.seconds >= other.seconds:
             task.confirmed, task.winner, task.refuted = 1.0, None, winner
+        elif holds:
+            now = self.remembering.confirmed(task, self.remembering.recalled(point, candidate, winner), own, other)
+            task.confirmed, task.winner, task.refuted = now.share, replace(now, output=winner.output), winner
 
     def _settle(self, task: TuningTask) -> None:
         """The end of a task; by one write, since between the two lines the default schedule would be the answer for good."""
@@ -259,11 +265,11 @@ class Tuner:
             return
         holds, own, other = self.trials.confirmed(task.problem, default, best.candidate, _SECONDS_TO_CONFIRM)
         share = own.seconds / other.seconds
-        if not holds:
-            task.correct(best, replace(best, outcome=replace(best.outcome, timing=own), beside=other))
-        elif share < task.confirmed:
+        if holds and share < task.confirmed:
             task.confirmed, task.winner = share, self.remembering.confirmed(task, best, own, other)
             self.log.append([task.winner])
+        else:
+            task.correct(best, replace(best, outcome=replace(best.outcome, timing=own), beside=other))
 
     # -- all of them
 

@@ -193,7 +193,7 @@ def _show(result: TuningResult, output: Output) -> None:
         output.note(f"{result.dropped} gains were given up, since the model as a whole was no faster with them")
     if result.left:
         output.note(
-            f"{result.left} tasks are left for another run: there was no time for them, or they cannot be measured here"
+            f"left for another run, for want of time or since they cannot be measured here: {result.left} of the tasks"
         )
     elif result.tasks and not result.trials:
         output.note("earlier runs have tuned every task; --again takes them up once more")

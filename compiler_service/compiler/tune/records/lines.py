@@ -91,7 +91,7 @@ def read_entries(data: bytes) -> Iterable[TrialRecord | TrialClaim | str]:
         if not line.strip():
             continue
         try:
-            yield _entry(line)
+            yield _entry(line.removesuffix(b"\r"))  # of a file that went through a system with other ends of lines
         except _UNREADABLE as error:
             yield f"line {number}: {str(error)[:200] or type(error).__name__}"
 

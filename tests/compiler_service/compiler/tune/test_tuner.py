@@ -89,6 +89,17 @@ def test_what_somebody_says_is_measured_before_it_wins(tmp_path: Path, changed: 
     assert record is not None or moment == MOST_TIME  # nothing comes after the end of time: the default schedule stays
 
 
+def test_a_gain_that_somebody_boasts_of_counts_for_what_it_is(tmp_path: Path) -> None:
+    """It is a gain, and not the greatest: others are not kept from winning."""
+    path, problem = tmp_path / "r.jsonl", ToyProblem()
+    some = next(r for r in tuned(tmp_path / "first.jsonl", ToyTrials(), problem) if 0.5 < r.share < 1)
+    Journal(path).append([replace(some, seconds=1e-12, default_seconds=1.0, confirmed=True, settled=True)])
+    record = best(tuned(path, ToyTrials(), problem, again=True), problem)
+    assert record is not None
+    assert dict(record.values) == {"rows": 8, "columns": 2}
+    assert record.share == pytest.approx(0.25)
+
+
 def test_what_holds_in_another_s_record_is_kept(tmp_path: Path) -> None:
     path, problem = tmp_path / "r.jsonl", ToyProblem()
     winner = best(tuned(path, ToyTrials(), problem), problem)

@@ -143,3 +143,10 @@ def test_fields_of_later_versions_are_kept() -> None:
     (record,), _ = read_lines(line)
     assert record.others == {"cold_seconds": 3.5}
     assert write_line(record).strip() == line
+
+
+@given(st.lists(trials, max_size=3))
+def test_other_ends_of_lines_change_nothing(made: list[TrialRecord]) -> None:
+    """A file that went through a system or a tool that writes them."""
+    data = write_lines(made)
+    assert read_lines(data.replace(b"\n", b"\r\n")) == read_lines(data)
