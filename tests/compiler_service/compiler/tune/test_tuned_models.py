@@ -113,6 +113,30 @@ def test_what_other_models_gained_is_neither_told_nor_given_up(
     assert RecordBook(on_record(shared), host_target()).best(foreign.workload, foreign.methods) == foreign
 
 
+def test_what_somebody_boasts_of_is_given_up_where_the_model_is_no_faster(
+    model: Path, tuned: tuple[Path, TuningResult], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """He says nothing of whether the task is settled, and his clock is years ahead."""
+    path, _ = tuned
+    settled = [r for r in on_record(path) if r.settled]
+    boasts = [replace(r, confirmed=True, settled=False, seconds=1e-9, default_seconds=1.0, time=9e10) for r in settled]
+    shared = tmp_path / "shared.jsonl"
+    Journal(shared).append([*on_record(path), *boasts])
+    monkeypatch.setattr("ingot.tuning.compare_artifacts", lambda *_: Comparison(1.0, 2.0, 0.0))
+    result = ingot.tune(model, seconds=4, records=shared)
+    assert all(t.seconds == t.default_seconds for t in result.tasks)
+    book = RecordBook(on_record(shared), host_target())
+    assert not [r for r in settled if book.best(r.workload, r.methods)]
+
+
+def test_a_pipe_is_not_waited_for(model: Path, tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(IngotError, match="the records are no file"):
+        ingot.tune(model, seconds=4, records=tmp_path / "pipe")
+    with pytest.raises(IngotError, match="the records are no file"):
+        ingot.compile(model, records=tmp_path / "pipe")
+
+
 def test_tuned_code_computes_the_same(model: Path, tuned: tuple[Path, TuningResult]) -> None:
     path, result = tuned
     plain, fast = ingot.compile(model), ingot.compile(model, records=path)
