@@ -18,6 +18,7 @@ import pytest
 from moto.server import ThreadedMotoServer
 from redis import Redis
 
+from compiler_service.jobs.reconciler import MAX_LOSSES
 from compiler_service.settings import CompilerSettings
 from compiler_service.worker.app import make_app
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
@@ -70,11 +71,11 @@ def test_the_stage_dies_with_its_worker(running: Installation) -> None:
     assert ends(mark)
 
 
-def test_a_job_that_loses_three_workers_has_failed(running: Installation) -> None:
+def test_a_job_that_loses_too_many_workers_has_failed(running: Installation) -> None:
     client = running.client()
     worker = running.start_worker()
     job, mark = hang(running, "deadly")
-    for _ in range(2):
+    for _ in range(MAX_LOSSES - 1):
         worker.kill()
         worker.wait()
         assert ends(mark)
@@ -86,7 +87,7 @@ def test_a_job_that_loses_three_workers_has_failed(running: Installation) -> Non
     done = client.wait(job.id)
     assert done.state == pb.JOB_STATE_FAILED
     assert (done.error.code, done.error.blame) == ("WORKER_LOST", pb.BLAME_SERVICE)
-    assert "lost 3 times" in done.error.message
+    assert f"lost {MAX_LOSSES} times" in done.error.message
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_stage_on(running: Installation) -> None:
