@@ -50,8 +50,8 @@ def test_telemetry(install: Install) -> None:
 
 def test_tune(install: Install) -> None:
     """What ranks candidates, and what draws."""
-    modules = "import ingot.tuning_plot as p, compiler_service.compiler.tune.cost.ranking as r"
-    code = f"{modules}; p.require_plots(); print(r.Ranking(1.0).why_not)"
+    modules = "import pathlib, ingot.tuning_plot as p, compiler_service.compiler.tune.cost.ranking as r"
+    code = f"{modules}; p.require_plots(pathlib.Path('plot.png')); print(r.Ranking(1.0).why_not)"
     assert install("tune").check("python", "-c", code).strip() == ""
 
 

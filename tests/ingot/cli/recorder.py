@@ -229,7 +229,7 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (compile, "compile_here", called("compile_here", artifact)),
         (tune, "tune", called("tune", TuningResult((), 0, 0.0, Path("records.jsonl")))),
         (tune, "plot_trials", called("plot_trials", None)),
-        (tune, "require_plots", lambda: None),
+        (tune, "require_plots", lambda file: None),
         (tune, "connect", called("connect", SimpleNamespace(close=lambda: None))),
         (infer, "time", SimpleNamespace(perf_counter=lambda: 0.0)),
         (infer, "load", called("load", FakeModel(recorder))),
