@@ -20,8 +20,8 @@ from compiler_service.jobs.service import JobService
 from shared_ir.errors import ErrorCode, IngotError
 
 MAX_LOSSES = 5
-"""How often the worker of a stage may be lost before that counts as the fault of the stage. What a stage does seldom harms its worker, which
-is another process; workers on machines that are taken away at any time are lost several times during a long stage."""
+"""How often the worker of a stage may be lost before that counts as the fault of the stage. What a stage does seldom harms its worker,
+which is another process; workers on machines that are taken away at any time are lost several times during a long stage."""
 
 logger = logging.getLogger(__name__)
 
