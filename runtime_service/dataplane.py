@@ -206,7 +206,8 @@ class DataPlane:
             raise _Reported(typed) from error
         ended = self._clock()
         if request.size and served.is_steady:
-            self.quick.note(request.model_name, request.size, result.execution.cpu_time)
+            ran = result.execution
+            self.quick.note(request.model_name, request.size, ran.cpu_time, ran.requests)
         served.observer.succeeded(result, ended - started)
         self._traces.note(request, served.version, result, started, ended)
         if self._reports.is_on:
