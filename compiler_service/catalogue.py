@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol
 
+from compiler_service.compiler.backends.table import backend_of
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.describing import records_digest
 from compiler_service.compiler.frontend.reading.arriving import ArrivingModel
@@ -84,7 +85,9 @@ class PipelineCompiler:
         return compiler_version()
 
     def resolve_target(self, text: str) -> Target:
-        return resolve_target(text, host_target)
+        target = resolve_target(text, host_target)
+        backend_of(target).require(target)
+        return target
 
     def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         try:

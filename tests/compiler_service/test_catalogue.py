@@ -9,7 +9,7 @@ import pytest
 from compiler_service.catalogue import PipelineCompiler
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from ingot.artifact import chosen_target
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,16 @@ def test_mistakes_are_told_alike(text: str) -> None:
             resolve(text)
         said.append(caught.value.to_dict())
     assert said[0] == said[1]
+
+
+@pytest.mark.parametrize(
+    "text", ["llvm -mtriple=aarch64-linux-gnu -mcpu=nope", "llvm -mtriple=x86_64-linux-gnu -mattr=-sse2"]
+)
+def test_a_target_that_no_code_can_be_generated_for_is_refused_before_a_job_is_queued(text: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        PipelineCompiler().resolve_target(text)
+    assert caught.value.code is ErrorCode.INVALID_TARGET
+    assert caught.value.field == "target"
 
 
 def test_the_list_names_what_can_be_asked_for() -> None:

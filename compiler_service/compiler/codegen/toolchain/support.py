@@ -6,7 +6,7 @@ import re
 import subprocess
 import sys
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 
 from compiler_service.compiler.codegen.toolchain.elf import undefined_symbols
 from compiler_service.compiler.codegen.toolchain.host import host_target
@@ -21,6 +21,7 @@ _REFUSAL = re.compile(r"^(?:LLVM ERROR: |error: (?:<unknown>:0:0: )?)(.+)|^(.+) 
 _TIMEOUT_SECONDS = 60.0
 _CALLS = "calls "
 _MOST_CALLS = 4
+_MOST_KEPT = 1024
 _REMEDY = "`ingot targets` lists the presets; `host` is this machine."
 _ARITHMETIC = """
 define {type} @of_{name}({type} %a, {type} %b) nounwind {{
@@ -110,13 +111,17 @@ class _Answer:
     refusal: str
 
 
-@cache
+@lru_cache(maxsize=_MOST_KEPT)
 def _ask(triple: str, cpu: str, features: tuple[str, ...]) -> _Answer:
     """LLVM ignores what it does not know, and ends the process over what it cannot do, and tells nobody but standard error: hence a
     process of its own."""
     flags = f" -mattr={','.join(features)}" if features else ""
     command = [sys.executable, "-m", __name__, f"{KIND} -mtriple={triple} -mcpu={cpu}{flags}"]
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
+    except subprocess.TimeoutExpired as error:
+        message = f"LLVM has not said within {_TIMEOUT_SECONDS:.0f} s whether it can generate code for {triple}"
+        raise IngotError(ErrorCode.UNAVAILABLE, message, remedy="Try again when the machine is less busy.") from error
     unknown = tuple(dict.fromkeys(_UNKNOWN.findall(done.stderr)))
     return _Answer(unknown, _refusal(done.returncode, done.stdout, done.stderr))
 
