@@ -52,8 +52,8 @@ class Client:
         token: bearer token of the service.
         ca_certificate: PEM file with the authorities that signed the service's certificate; turns TLS on.
         client_certificate, client_key: PEM files to show a service that asks for a certificate; turn TLS on too.
-        timeout: seconds for each call but uploads, downloads, checks and watching; an order of :meth:`compile` is repeated for so long
-            where the service is away for a moment.
+        timeout: seconds for each call but uploads, downloads, checks and watching; an order of :meth:`compile` is repeated for so long,
+            unless it has a timeout of its own, where the service is away for a moment.
     """
 
     def __init__(
@@ -124,6 +124,7 @@ class Client:
         *,
         deadline: float = 0.0,
         priority: int = 0,
+        timeout: float | None = None,
         **options: Any,
     ) -> Job:
         """Upload if need be, and queue a compilation; a job whose artifacts all exist has finished already.
@@ -134,6 +135,7 @@ class Client:
             labels: one, or several, to move to that version.
             deadline: seconds after which the job has failed with DEADLINE_EXCEEDED unless it has finished; 0 for none.
             priority: from -9 to 9; of your jobs that wait, those with a higher one go first.
+            timeout: seconds for which the order is repeated where the service is away for a moment; by default as long as any call.
             options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
         """
         wanted = messages.names(
@@ -150,7 +152,7 @@ class Client:
         )
         request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         request.idempotency_key = uuid.uuid4().hex  # an answer that is lost with its server costs no second job
-        patience = self._patience(self._timeout if self._is_known else None)
+        patience = self._patience((self._timeout if timeout is None else timeout) if self._is_known else None)
 
         def order() -> Any:
             return self._call("Compile", request, max(patience.at_most(self._timeout), _LAST_TRY_SECONDS))

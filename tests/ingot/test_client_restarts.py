@@ -159,15 +159,26 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def test_an_order_is_repeated_until_the_time_of_its_call_is_up() -> None:
+@pytest.mark.parametrize(("usual", "own"), [(1.0, None), (60.0, 1.0)])
+def test_an_order_is_repeated_until_the_time_of_its_call_is_up(usual: float, own: float | None) -> None:
     """And not for the minutes that an upload has."""
     port = free_port()
-    with Client(f"127.0.0.1:{port}", timeout=1.0) as client:
+    with Client(f"127.0.0.1:{port}", timeout=usual) as client:
         client._is_known = True
         start = time.monotonic()
         with pytest.raises(IngotError, match=r"cannot be reached|in time"):
-            client.compile(Source("ab" * 32), "m", ["x86-64-v3"])
+            client.compile(Source("ab" * 32), "m", ["x86-64-v3"], timeout=own)
         assert time.monotonic() - start < 10.0
+
+
+def test_an_order_may_outlast_the_time_that_other_calls_have() -> None:
+    port = free_port()
+    with Client(f"127.0.0.1:{port}", timeout=0.2) as client:
+        client._is_known = True
+        start = time.monotonic()
+        with pytest.raises(IngotError, match=r"cannot be reached|in time"):
+            client.compile(Source("ab" * 32), "m", ["x86-64-v3"], timeout=2.0)
+        assert time.monotonic() - start >= 1.5
 
 
 def test_a_client_that_begins_when_the_service_is_back_reaches_it() -> None:

@@ -31,6 +31,7 @@ from ingot.client import Client
 from ingot.compiling import compile as compile_here
 from ingot.home import RECORDS_FILE, home_directory
 from ingot.records import Job
+from ingot.resuming import AWAY_SECONDS
 from ingot.tuning import EFFORTS
 from ingot.upload import model_upload
 from shared_ir.errors import ErrorCode, IngotError
@@ -143,7 +144,7 @@ def _compile_there(
         require_writable(arguments.out, "the folder for the version")
     with ProgressBars(output) as bars:
         source = client.upload(arguments.model, progress=bars.upload)
-        order = {"deadline": arguments.deadline, "priority": arguments.priority}
+        order = {"deadline": arguments.deadline, "priority": arguments.priority, "timeout": AWAY_SECONDS}
         job = client.compile(source, name, targets, arguments.label, **order, **options)
         if arguments.no_wait:
             output.document(job)
