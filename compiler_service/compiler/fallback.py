@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import TypeVar
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage.faults import causes, file_error, want_of_room
+from shared_ir.storage.faults import causes, file_error, lacks_room, want_of_room
 
 Result = TypeVar("Result")
 
@@ -58,7 +58,7 @@ def at_a_level_that_works(attempt: Callable[[int], Result], level: int) -> tuple
     """What ``attempt`` makes at ``level``, or at the next lower one where it is at fault, with that level and what went wrong above.
 
     Raises:
-        IngotError: of the model; the fault at ``level`` where every level has one.
+        IngotError: of the model, or of the machine; the fault at ``level`` where every level has one.
 
     Warns:
         OptimisationFaultWarning: a level was at fault.
@@ -70,7 +70,9 @@ def at_a_level_that_works(attempt: Callable[[int], Result], level: int) -> tuple
                 made = attempt(lower)
         except IngotError as error:
             if error.code is not ErrorCode.COMPILER_FAULT:
-                raise (first or error) from None
+                if first is None or lacks_room(error):
+                    raise
+                raise first from None
             first = first or error
             continue
         if first is not None:

@@ -25,7 +25,7 @@ from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_from_dict
-from shared_ir.storage.faults import want_of_room
+from shared_ir.storage.faults import lacks_room
 from shared_ir.storage.files import write_atomically
 
 Progress = Callable[[str, int, int, str], None]
@@ -100,14 +100,14 @@ def answer(work: Path, descriptor: int, act: Act) -> int:
         except MemoryError:
             result = {"error": _out_of_memory(request["limits"]["memory"]).to_dict()}
         except Exception as error:
-            if want_of_room(error) is not None:
+            if lacks_room(error):
                 return NO_SPACE
             result = {"error": _told(error).to_dict()}
             _keep(work, getattr(error, "reproducer", ""))
     try:
         write_atomically(work / RESULT_FILE, json.dumps(result).encode())
     except OSError as error:
-        if want_of_room(error) is not None:
+        if lacks_room(error):
             return NO_SPACE
         raise
     return 0

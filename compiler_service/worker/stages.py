@@ -22,7 +22,7 @@ from compiler_service.jobs.made_for import require_made_for
 from compiler_service.jobs.persistence.counters import Counters
 from compiler_service.jobs.persistence.names import member
 from compiler_service.jobs.persistence.quotas import StageQuota
-from compiler_service.jobs.persistence.store import JobStore
+from compiler_service.jobs.persistence.store import ForgottenError, JobStore
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.stages.checked import issues, read_check
@@ -105,11 +105,16 @@ class StageWorker:
         self._prepared: set[tuple[str, ...]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> StageOutcome:
-        """Do one stage of a job, or of its target ``number``. Doing it again is harmless. Raises RedisError."""
+        """Do one stage of a job, or of its target ``number``. Doing it again is harmless. Raises RedisError.
+
+        A job may be forgotten at any moment, with all that Redis knew; one that was ordered comes back, and is gone on with then."""
         with self._count:
             self.running += 1
         try:
             return self._run(stage, job, number)
+        except ForgottenError as error:
+            logger.info("stage %s of job %s ends: %s", stage, job, error.message)
+            return StageOutcome.STOP
         finally:
             with self._count:
                 self.running -= 1
@@ -120,8 +125,6 @@ class StageWorker:
         except IngotError as error:
             if error.code in (ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.INTERNAL):
                 logger.warning("job %s is not taken: %s", job, error)
-                return StageOutcome.STOP
-            if error.code is ErrorCode.NOT_FOUND:
                 return StageOutcome.STOP
             raise
         target = record.targets[number].target if number != WHOLE_JOB else ""
@@ -191,7 +194,7 @@ class StageWorker:
                 self._note(record, number, stage, "gives way to stages that measure nothing, and goes on later")
                 self._put_off(record, number)
                 outcome = StageOutcome.STOP
-        except RedisError:
+        except (RedisError, ForgottenError):
             raise  # nothing can be said of the job now; it is found by time
         except Exception as error:
             explained = explain(error, self._work)

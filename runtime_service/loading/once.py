@@ -20,6 +20,7 @@ from runtime_service.loading.loader import load_model
 from runtime_service.loading.model import Model
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import IngotError
+from shared_ir.storage.faults import told
 from shared_ir.types import ValueKind
 
 
@@ -46,7 +47,8 @@ def run(model: Model, inputs: Path, outputs: Path, repeat: int) -> dict[str, flo
         feeds = {spec.name: arrays[str(i)] for i, spec in enumerate(required)}
     results = model.run(feeds)
     tensors = {str(i): _plain(results[s.name]) for i, s in enumerate(model.outputs) if s.kind is ValueKind.TENSOR}
-    np.savez(outputs, allow_pickle=False, **tensors)
+    with told("the outputs cannot be written", outputs):
+        np.savez(outputs, allow_pickle=False, **tensors)
     times = []
     for _ in range(repeat):
         start = time.perf_counter()

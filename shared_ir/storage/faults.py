@@ -40,6 +40,14 @@ def want_of_room(error: BaseException) -> OSError | None:
     return next(full, None)
 
 
+def lacks_room(error: BaseException) -> bool:
+    """Whether a disk was full, or a quota used up, for this process or for one that it asked: of that one's error only the code is left,
+    and nothing that it was raised from."""
+    own = list(causes(error))
+    told_so = any(isinstance(one, IngotError) and one.code is ErrorCode.DISK_FULL for one in own)
+    return want_of_room(error) is not None or (told_so and not any(isinstance(one, OSError) for one in own))
+
+
 def causes(error: BaseException) -> Iterator[BaseException]:
     """``error``, what it was raised from, and so on."""
     seen = set[int]()

@@ -26,6 +26,8 @@ _CANNOT = re.compile(r"model cannot start: model '.*' was compiled for a CPU wit
 """How it begins where the emulated processor lacks a feature."""
 _FAULTS = (2, 4)
 """Exit status of ``native/loaded.c`` where the model fails, and where no machine could load the library."""
+_UNWRITTEN = re.compile(r"^output file .*: cannot be written", re.MULTILINE)
+"""What it says where there is no room for a result: the folder is this process's own."""
 _MOST_SAID = 300
 
 
@@ -55,7 +57,7 @@ class EmulatedArtifact:
 
         Raises:
             NotRunError: the emulator is too slow for it, lacks what it needs, or is not allowed here.
-            IngotError: COMPILER_FAULT, it crashed.
+            IngotError: COMPILER_FAULT, it crashed; DISK_FULL, no room for its outputs.
         """
         given = list(self._write(inputs))
         results = [self.exchange / f"output{i}.bin" for i in range(len(self.plan.outputs))]
@@ -106,6 +108,9 @@ class EmulatedArtifact:
 
     def _failure(self, status: int, said: str) -> Exception:
         """Of the model where it fails or crashes; of the emulator, or of what runs under it, otherwise."""
+        if _UNWRITTEN.search(said):
+            message = "the emulated model cannot write its outputs"
+            return IngotError(ErrorCode.DISK_FULL, message, field=str(self.exchange), remedy="Make room on the disk.")
         crash = _SIGNAL.search(said)
         crashed = crash is not None and int(crash[1]) != _ILLEGAL_INSTRUCTION
         last = (said.strip().splitlines() or [f"exit status {status}"])[-1][:_MOST_SAID]

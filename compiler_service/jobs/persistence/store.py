@@ -78,6 +78,10 @@ return 1
 """
 
 
+class ForgottenError(IngotError):
+    """There is no job of this id: NOT_FOUND. There may have been one, or may be one again, when the orders have been read."""
+
+
 class JobStore:
     """The jobs of one installation.
 
@@ -123,10 +127,10 @@ class JobStore:
         self.add_event(record.id, Event("state"))
 
     def get(self, job: str) -> JobRecord:
-        """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, nobody ordered it."""
+        """Raises ForgottenError; IngotError ARTIFACT_UNTRUSTED, nobody ordered it."""
         fields = self.fields(job)
         if ORDER not in fields:
-            raise IngotError(
+            raise ForgottenError(
                 ErrorCode.NOT_FOUND,
                 f"no job {job!r}",
                 field="id",

@@ -18,6 +18,7 @@ from compiler_service.compiler.pipeline import ModelSource, check_model, compile
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph
+from shared_ir.storage.faults import lacks_room
 from tests.compiler_service.compiler.dynamic.compiled import model, node, normal, tensor
 
 PROTO = model([node("Relu", ["x"], ["y"])], [tensor("x", ["n", 4])], [tensor("y", ["n", 4])])
@@ -73,6 +74,21 @@ def test_a_machine_without_room_is_no_fault_of_a_level(
     with pytest.raises(IngotError) as refused:
         compile_model(SOURCE, host_target(), CompileOptions(), workers=0)
     assert refused.value.code is code
+
+
+def test_a_machine_without_room_is_known_by_what_it_said_whatever_level_that_was_at() -> None:
+    """Behind a fault of a level too: it is found again, when there is room."""
+
+    def attempt(level: int) -> int:
+        if level > 1:
+            raise KeyError("a symbol")
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    for level in (1, 3):
+        with pytest.raises(IngotError) as refused:
+            at_a_level_that_works(attempt, level)
+        assert refused.value.code is ErrorCode.DISK_FULL
+        assert lacks_room(refused.value)
 
 
 def test_errors_of_the_model_are_not_tried_again() -> None:

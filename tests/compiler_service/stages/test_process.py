@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from compiler_service.compiler.fallback import typed_faults
+from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.stages.outcome import NO_SPACE, RESULT_FILE
 from compiler_service.stages.process import Progress, answer
 from compiler_service.stages.runner import REQUEST_FILE
+from shared_ir.errors import IngotError
 from shared_ir.storage.faults import told
 
 
@@ -36,6 +37,18 @@ def told_of_a_file(request: Mapping[str, Any], progress: Progress) -> Mapping[st
         return as_it_comes(request, progress)
 
 
+def said_by_another_process(request: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
+    """What it was raised from stays there."""
+    try:
+        return told_of_a_file(request, progress)
+    except IngotError as error:
+        raise IngotError.from_dict(error.to_dict()) from None
+
+
+def below_a_level(request: Mapping[str, Any], progress: Progress) -> Mapping[str, Any]:
+    return at_a_level_that_works(lambda level: as_it_comes(request, progress), 3)[0]
+
+
 def status_of(work: Path, number: int, act: Any) -> int | None:
     """Of a process of its own, which ``answer`` takes rights away from."""
     (work / REQUEST_FILE).write_text(json.dumps({"errno": number, "limits": {"memory": 1 << 30}}))
@@ -52,7 +65,7 @@ def _answer(work: Path, descriptor: int, act: Any) -> None:
     os._exit(answer(work, descriptor, act))
 
 
-@pytest.mark.parametrize("act", [as_it_comes, in_the_compiler, told_of_a_file])
+@pytest.mark.parametrize("act", [as_it_comes, in_the_compiler, told_of_a_file, said_by_another_process, below_a_level])
 @pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
 def test_a_full_disk_is_told_by_how_the_process_ends(tmp_path: Path, number: int, act: Any) -> None:
     assert status_of(tmp_path, number, act) == NO_SPACE

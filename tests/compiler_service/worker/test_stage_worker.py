@@ -144,6 +144,32 @@ def test_a_job_that_is_forgotten_while_its_stage_runs_is_not_gone_on_with(tmp_pa
         assert not line.tasks
 
 
+@pytest.mark.usefixtures("toy_stages")
+@pytest.mark.parametrize("last", [JobStage.INGEST, JobStage.BUILD, JobStage.VERIFY, JobStage.PUBLISH])
+def test_a_job_that_is_forgotten_before_its_stage_is_concluded_ends_no_worker(tmp_path: Path, last: JobStage) -> None:
+    with redis_server() as url:
+        settings = CompilerSettings(home=tmp_path, redis_url=url)
+        line = Line()
+        parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
+        data = b'{"name": "forgotten"}'
+        parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
+        turns = WorkerTurns(parts.service, make_stage_worker(parts, settings, threading.Event()))
+        parts.service.submit(Submission("m", UploadedModel(sha256_hex(data)), ("x86-64-v3",), {}))
+        store = parts.service.store
+        add_seconds, forgotten = store.add_seconds, list[JobStage]()
+
+        def add_and_forget(job: str, stage: str, seconds: float) -> None:
+            add_seconds(job, stage, seconds)
+            if stage == last:
+                forgotten.append(last)
+                store.redis.flushall()
+
+        store.add_seconds = add_and_forget  # type: ignore[method-assign]  # of this store alone
+        while line.tasks:
+            turns.work(*line.tasks.popleft())
+        assert forgotten == [last]
+
+
 def test_no_file_of_a_stage_is_larger_than_its_memory(tmp_path: Path) -> None:
     settings = CompilerSettings(home=tmp_path, redis_url="redis://127.0.0.1:1", job_memory=3 << 30)
     limits = make_parts(settings, ToyCompiler(), Line(), STAGE_COMMAND).runner.limits

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import os
 import re
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
@@ -17,6 +18,9 @@ from shared_ir.machine.target import Target
 
 _TIMEOUT_SECONDS = 1800.0
 """The first call for a libc builds it: musl takes 70 s of a core. What a job may take ends it sooner."""
+
+_NO_ROOM = re.compile(r"no ?space ?left|disk ?quota", re.IGNORECASE)
+"""In the words of zig, of Clang, and of the linker."""
 
 # Oldest glibc that has the architecture and everything the runtime calls; libraries linked against its symbol versions
 # load on it and on every later one.
@@ -109,7 +113,7 @@ def run_zig(arguments: Sequence[str], directory: Path, *, verbose: bool = False,
         alone: what it makes is no use to others, and is not kept in the cache.
 
     Raises:
-        IngotError: COMPILER_FAULT with the end of what zig printed, UNAVAILABLE without a cache folder.
+        IngotError: COMPILER_FAULT with the end of what zig printed, DISK_FULL, UNAVAILABLE without a cache folder.
     """
     kept = cache_directory() / "zig"
     try:
@@ -136,6 +140,8 @@ def run_zig(arguments: Sequence[str], directory: Path, *, verbose: bool = False,
         )
     except subprocess.TimeoutExpired as error:
         raise _failed(arguments, f"no end after {_TIMEOUT_SECONDS:.0f} s") from error
+    if done.returncode == -signal.SIGBUS:  # the linker writes what it makes through memory, for which the disk has no room
+        raise _no_room(arguments)
     if done.returncode != 0:
         raise _failed(arguments, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
     return done.stderr.replace(f"{kept}{os.sep}", f"{kept.name}{os.sep}")
@@ -165,7 +171,18 @@ def no_cache(error: OSError, folder: Path) -> IngotError:
     )
 
 
+def _no_room(arguments: Sequence[str]) -> IngotError:
+    return IngotError(
+        ErrorCode.DISK_FULL,
+        f"zig {arguments[0] if arguments else ''} cannot write its files: no space left on device",
+        field="linker",
+        remedy="Make room on the disk of temporary files, or name another place (TMPDIR).",
+    )
+
+
 def _failed(arguments: Sequence[str], reason: str) -> IngotError:
+    if _NO_ROOM.search(reason):
+        return _no_room(arguments)
     return IngotError(
         ErrorCode.COMPILER_FAULT,
         f"zig {arguments[0] if arguments else ''} failed: {reason[-2000:]}",
