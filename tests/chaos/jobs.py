@@ -16,6 +16,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 import ingot
 from ingot.client import Client
+from ingot.records import Job
 from shared_ir.errors import Blame, ErrorCode, IngotError
 
 _WIDTH, _TARGET = 16, "x86-64-v3"
@@ -79,6 +80,8 @@ class Ordered:
     """Jobs that the service has taken, by id, and what went wrong with any."""
 
     jobs: dict[str, Order] = field(default_factory=dict)
+    answered: dict[str, Job] = field(default_factory=dict)
+    """Those that had finished when they were ordered: of them Redis alone knows, and their version (``docs/compiler-service.md``)."""
     ended: set[str] = field(default_factory=set)
     succeeded: set[str] = field(default_factory=set)
     """Names of models."""
@@ -97,6 +100,8 @@ class Ordered:
                 job = client.compile(order.model, order.name, targets=[_TARGET])
                 with self._lock:
                     self.jobs[job.id] = order
+                    if job.is_finished:
+                        self.answered[job.id] = job
                 return
             except IngotError as error:
                 with self._lock:
@@ -118,10 +123,13 @@ class Ordered:
             try:
                 found = client.job(job)
             except IngotError as error:
-                if error.code is ErrorCode.NOT_FOUND:
+                if error.code is not ErrorCode.NOT_FOUND:
+                    continue
+                if job not in self.answered:
                     self.faults.append(f"job {job} of {self.jobs[job].name} is lost")
                     self.ended.add(job)
-                continue
+                    continue
+                found = self.answered[job]
             if found.state in ("SUCCEEDED", "FAILED", "CANCELLED"):
                 self.ended.add(job)
                 self._judge(self.jobs[job], found.state, found.error)
