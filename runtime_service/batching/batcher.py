@@ -103,6 +103,11 @@ class Batcher:
                 self._changed.wait()
 
     @property
+    def is_free(self) -> bool:
+        """Whether an instance is, and nobody waits for it."""
+        return self._closed or (bool(self._idle) and not self._waiting)
+
+    @property
     def oldest_wait(self) -> float:
         """Age of the oldest waiting request in seconds; 0 when none waits."""
         with self._lock:
@@ -142,7 +147,7 @@ class Batcher:
             if is_first and (waits or work.rows <= self._options.max_batch_size):
                 return self._idle.pop()
             if not waits:
-                raise WouldWait
+                raise WouldWait(None if self.is_free else self)
             waiting = self._waiting.of_level(work.level)
             if waiting >= self._options.max_queue_size:
                 raise IngotError(

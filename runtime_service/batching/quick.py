@@ -20,6 +20,9 @@ _ENOUGH, _MOST = 4, 8
 _LEAST = -50
 """After a long run. One size of messages may have several shapes of tensors, of which one is quick and another is not: who sends them in
 turns keeps others waiting for one run in fifty at most."""
+_FORGIVEN = 1000
+"""After so many quick runs a long one counts as slow: on a shared machine a thread may seem to compute while
+another one has its processor."""
 _LEAST_PATIENCE, _MOST_PATIENCE = 16, 4096
 """Requests whose runs decide nothing before a trial; twice as many after each trial that a slow run has ended, so that a model that is
 slow alone and quick in a batch is run alone for one request in thousands."""
@@ -33,6 +36,8 @@ class _Record:
     points: int = 0
     undecided: int = 0
     patience: int = _LEAST_PATIENCE
+    since_long: int = 0
+    """Quick runs since the last long one."""
 
     @property
     def is_on_trial(self) -> bool:
@@ -44,6 +49,11 @@ class _Record:
 
     def note(self, seconds: float) -> None:
         """A lone run takes so long."""
+        if seconds < _QUICK_SECONDS:
+            self.since_long += 1
+        elif seconds >= _LONG_SECONDS:
+            seconds = _SLOW_SECONDS if self.since_long >= _FORGIVEN else seconds
+            self.since_long = 0
         if seconds >= _QUICK_SECONDS and self.is_on_trial:
             self.undecided, self.patience = 0, min(_MOST_PATIENCE, 2 * self.patience)
         self.points = _after(self.points, seconds)
@@ -66,7 +76,12 @@ class Quick:
         """A run of so many requests, one of which was of this model and size, took so long."""
         key = model, size
         record = self._records.get(key)
-        if record is not None and seconds < _QUICK_SECONDS and record.points == _MOST:
+        if (
+            record is not None
+            and seconds < _QUICK_SECONDS
+            and record.points == _MOST
+            and record.since_long >= _FORGIVEN
+        ):
             return
         share = seconds / requests
         with self._lock:

@@ -7,6 +7,7 @@ import logging
 import select
 import time
 from collections import deque
+from functools import partial
 from http import HTTPStatus
 from typing import Any, Protocol
 
@@ -20,6 +21,7 @@ from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase, ConnectionState
 from shared_ir.service_kit.http1.source import Need
 from shared_ir.service_kit.memory.room import Guest, RequestRoom, peer_of
+from shared_ir.service_kit.putting_off import PuttingOff
 from shared_ir.service_kit.status import http_status, visible
 from shared_ir.service_kit.waiting import WouldWait
 
@@ -49,6 +51,7 @@ class ConnectionOwner(Protocol):
     room: RequestRoom
     stopping: bool
     loop: EventLoop
+    putting_off: PuttingOff
     scratch: memoryview
     """What is read goes through it, of all connections, but for large bodies."""
 
@@ -259,24 +262,35 @@ class Http1Connection(asyncio.BufferedProtocol):
             self._respond(whole.answer, whole.keeps)
             return
         self._enter(ConnectionState.OURS, ConnectionPhase.OURS, 0.0)
-        if not self._answer_at_once(whole) and not self._server.compute(self, whole):
-            self.answered(HttpResponse.failure(_NO_THREAD), False)
+        reason = self._answer_at_once(whole) if is_quick(whole) else WouldWait()
+        again = partial(self._answer_again, whole)
+        if reason is not None and not self._server.putting_off.until_free(reason.place, again):
+            self._compute(whole)
 
-    def _answer_at_once(self, whole: Whole) -> bool:
-        """Whether it was quick enough to be answered here."""
+    def _answer_at_once(self, whole: Whole) -> WouldWait | None:
+        """Why it could not be answered here."""
         held = self._guest.held
+        self._guest.waits = False
         try:
-            if not is_quick(whole):
-                return False
-            self._guest.waits = False
             response, keeps = self.computed(whole)
-        except WouldWait:
+        except WouldWait as reason:
             self._guest.forget(self._guest.held - held)
-            return False
+            return reason
         finally:
             self._guest.waits = True
         self.answered(response, keeps)
-        return True
+        return None
+
+    def _answer_again(self, whole: Whole) -> None:
+        """It was put off, once."""
+        if self._state is ConnectionState.OVER:
+            self._end()
+        elif self._answer_at_once(whole) is not None:
+            self._compute(whole)
+
+    def _compute(self, whole: Whole) -> None:
+        if not self._server.compute(self, whole):
+            self.answered(HttpResponse.failure(_NO_THREAD), False)
 
     def computed(self, whole: Whole) -> tuple[HttpResponse, bool]:
         """The answer to a request, and whether another one may follow; where its guest waits, in a thread that may."""

@@ -24,6 +24,7 @@ from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase
 from shared_ir.service_kit.listening import Sockets, listening, port_of
 from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
+from shared_ir.service_kit.putting_off import PuttingOff
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.tls import CONNECTION_BYTES, RenewedContext, TlsFiles
 
@@ -59,6 +60,7 @@ class HttpServer:
         self.room = room or RequestRoom(1 << 30)
         self.stopping = False
         self.loop = EventLoop("http", _failed)
+        self.putting_off = PuttingOff(self.loop.later)
         self.scratch = memoryview(bytearray(_SCRATCH_BYTES))
         self._has_tls = tls is not None
         context = None if tls is None else RenewedContext(tls)

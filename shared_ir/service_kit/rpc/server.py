@@ -28,6 +28,7 @@ from shared_ir.service_kit.calls.shares import is_for_others
 from shared_ir.service_kit.event_loop import EventLoop
 from shared_ir.service_kit.listening import Sockets, listening, port_of
 from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
+from shared_ir.service_kit.putting_off import PuttingOff
 from shared_ir.service_kit.rpc.answers import Answers, crowded
 from shared_ir.service_kit.rpc.call import Aborted, RpcCall
 from shared_ir.service_kit.rpc.endpoint import RpcEndpoint
@@ -36,7 +37,7 @@ from shared_ir.service_kit.rpc.request_head import RequestHead
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.tls import CONNECTION_BYTES, RenewedContext, TlsFiles
-from shared_ir.service_kit.waiting import WouldWait
+from shared_ir.service_kit.waiting import Place, WouldWait
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS, _SHORT_LOOK_SECONDS = 0.25, 0.02
@@ -93,6 +94,7 @@ class RpcServer:
         self._is_leaving = self._has_tls = False
         self._lanes: set[Lane] = set()
         self.loop = EventLoop("rpc", _failed)
+        self._putting_off = PuttingOff(self.loop.later)
 
     # ---- what generated code calls
 
@@ -178,13 +180,31 @@ class RpcServer:
         method = call.method
         call.has_begun = True
         if method.at_once is not None and call.message is not None and method.at_once(call.message):
-            call.is_at_once, call.guest.waits = True, False
-            try:
-                self._answers.answer(call)
+            place = self._answer_at_once(call)
+            if call.is_at_once or self._putting_off.until_free(place, partial(self._dispatch_again, call)):
                 return
-            except WouldWait:
-                call.is_at_once, call.guest.waits = False, True
-                call.guest.forget(call.guest.held)
+        self._dispatch_to_lane(call)
+
+    def _answer_at_once(self, call: RpcCall) -> Place | None:
+        """What it would have to wait for, where it is not answered ``is_at_once``."""
+        call.is_at_once, call.guest.waits = True, False
+        try:
+            self._answers.answer(call)
+        except WouldWait as reason:
+            call.is_at_once, call.guest.waits = False, True
+            call.guest.forget(call.guest.held)
+            return reason.place
+        return None
+
+    def _dispatch_again(self, call: RpcCall) -> None:
+        """It was put off, once."""
+        if not call.is_over:
+            self._answer_at_once(call)
+            if not call.is_at_once:
+                self._dispatch_to_lane(call)
+
+    def _dispatch_to_lane(self, call: RpcCall) -> None:
+        method = call.method
         if method.lane.is_full(call.watched.peer):
             call.fail(crowded())
             call.transport.finish(call)

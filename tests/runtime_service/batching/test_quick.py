@@ -70,3 +70,12 @@ def test_a_trial_ends_with_one_slow_run_and_waits_where_one_was_long() -> None:
     assert not noted(quick, 5e-4)
     assert not noted(quick, 0.05)
     assert not noted(quick, 6e-4, 100_000, requests=16)
+
+
+def test_one_long_run_after_a_thousand_quick_ones_is_forgiven_and_another_is_not() -> None:
+    quick = Quick()
+    assert noted(quick, 1e-4, 2000)
+    assert noted(quick, 0.05)
+    assert not noted(quick, 0.05)
+    assert not noted(quick, 1e-4, 50)
+    assert noted(quick, 1e-4, 4)
