@@ -53,12 +53,14 @@ class Accepted(Protocol):
 
 
 class ListeningPlace(NamedTuple):
-    """Where connections come from, what is made of them, and how long a client may take to make TLS of it."""
+    """Where connections come from, what is made of them, how long a client may take to make TLS of it, and how many are accepted at a
+    time."""
 
     listener: socket.socket
     create: Callable[[], Accepted]
     tls: Callable[[], ssl.SSLContext] | None
     seconds: float
+    at_once: int
 
 
 class EventLoop:
@@ -85,10 +87,14 @@ class EventLoop:
         create: Callable[[], Accepted],
         tls: Callable[[], ssl.SSLContext] | None,
         seconds: float,
+        *,
+        shared: bool,
     ) -> None:
         """Before :meth:`start`: each connection to ``sockets`` gets what ``create`` makes, with what ``tls`` gives in between, for which a
-        client has so many seconds."""
-        self._places += [ListeningPlace(each, create, tls, seconds) for each in sockets]
+        client has so many seconds. Of sockets that other processes accept from as well, ``shared``, no more than one is taken at a time:
+        a burst of them is no matter of the first process that wakes alone."""
+        at_once = 1 if shared else _AT_ONCE
+        self._places += [ListeningPlace(each, create, tls, seconds, at_once) for each in sockets]
 
     def start(self, begin: Callable[[], None]) -> None:
         """``begin`` is the first that the thread does."""
@@ -163,7 +169,7 @@ class EventLoop:
             self.ended.set()
 
     def _accept(self, place: ListeningPlace) -> None:
-        for _ in range(_AT_ONCE):
+        for _ in range(place.at_once):
             try:
                 accepted, name = place.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

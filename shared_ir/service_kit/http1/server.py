@@ -70,7 +70,8 @@ class HttpServer:
         sockets = listening(address, "HTTP")
         self.port = port_of(sockets)
         self._refusal = _refusal() if context is None else b""
-        self.loop.listen(sockets, lambda: Http1Connection(self), context, limits.head_timeout)
+        shared = sockets is address
+        self.loop.listen(sockets, lambda: Http1Connection(self), context, limits.head_timeout, shared=shared)
 
     def start(self) -> None:
         self.loop.start(self._look)

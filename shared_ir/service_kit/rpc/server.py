@@ -118,7 +118,7 @@ class RpcServer:
             self._has_tls = True
             context = RenewedContext(tls, ["h2"])
         found = listening(address, "gRPC")
-        self.loop.listen(found, lambda: RpcEndpoint(self), context, _GREETING_SECONDS)
+        self.loop.listen(found, lambda: RpcEndpoint(self), context, _GREETING_SECONDS, shared=found is address)
         return port_of(found)
 
     def start(self) -> None:

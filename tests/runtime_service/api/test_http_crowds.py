@@ -28,6 +28,7 @@ from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 from tests.runtime_service.toy_models import wait_until
 from tests.services.certificates import pair
+from tests.shared_ir.service_kit.emptying import Emptying
 
 pytestmark = pytest.mark.services
 MOST_BODY = 64 << 20
@@ -40,6 +41,8 @@ class Faulty:
 
     def __init__(self, large: int = 0) -> None:
         self.large = bytes(large)
+        self.place: Emptying | None = None
+        self.threads: list[str] = []
 
     def admit(self, request: HttpRequest) -> HttpResponse | Admission:
         return Admission(MOST_BODY, self.answer, lambda size: self._is_quick(request.path))
@@ -47,7 +50,7 @@ class Faulty:
     def _is_quick(self, path: str) -> bool:
         if path == "/judged":
             raise FAULT
-        return path in ("/quick", "/turned")
+        return path in ("/quick", "/turned", "/put-off")
 
     def refused(self, request: HttpRequest, error: IngotError) -> None:
         if request.path == "/refused":
@@ -61,6 +64,11 @@ class Faulty:
                 return HttpResponse(headers={"Name": "\u2603"})
             case "/large":
                 return HttpResponse(parts=(self.large,))
+            case "/put-off":
+                if not request.waits and self.place is not None and not self.place.is_empty:
+                    raise WouldWait(self.place)
+                self.threads.append(threading.current_thread().name)
+                return HttpResponse(parts=(b"done",))
             case "/turned" if not request.waits:
                 request.grow(20_000)
                 raise WouldWait
@@ -212,6 +220,27 @@ def test_a_quick_answer_that_would_wait_leaves_nothing_counted() -> None:
             connection.sendall(QUICK.replace(b"quick", b"turned"))
             assert b"/turned" in connection.recv(1000)
         wait_until(lambda: server.room.held == 0)
+
+
+@pytest.mark.parametrize(("looks", "is_loop"), [(0, True), (3, True), (1 << 30, False)])
+def test_a_quick_answer_is_put_off_until_others_have_gone(looks: int, is_loop: bool) -> None:
+    application = Faulty()
+    application.place = Emptying(looks)
+    with serving(application) as server, connected(server) as connection:
+        connection.sendall(QUICK.replace(b"quick", b"put-off"))
+        assert b"done" in connection.recv(1000)
+        assert [name.startswith("http_") for name in application.threads] == [not is_loop]
+        wait_until(lambda: server.room.held == 0)
+
+
+def test_a_client_that_leaves_while_it_is_put_off_leaves_nothing_behind() -> None:
+    application = Faulty()
+    application.place = Emptying(1 << 30)
+    with serving(application) as server:
+        with connected(server) as connection:
+            connection.sendall(QUICK.replace(b"quick", b"put-off"))
+        wait_until(lambda: not server._connections)
+        assert server.room.held == 0
 
 
 def test_a_large_body_that_breaks_off_leaves_no_memory() -> None:

@@ -19,6 +19,7 @@ from runtime_service.batching.execution import BatchOptions, BatchResult, Execut
 from runtime_service.batching.messages import Cancellation
 from runtime_service.executors.resources import Resources
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.waiting import WouldWait
 from tests.runtime_service.toy_models import ToyModel, fixed_model, scale_model, wait_until
 
 
@@ -423,3 +424,29 @@ def test_a_long_request_is_left_between_its_pieces(rig: Rig) -> None:
     wait_until(lambda: bool(rig.batcher._idle))
     assert len(rig.model.runs) <= 4
     assert rig.batcher.oldest_wait == 0
+
+
+def test_who_does_not_wait_is_told_what_others_have_to_leave(rig: Rig) -> None:
+    x = {"x": np.zeros((1, 4), np.float32)}
+    rig.block()
+    waiting = rig.send_queued(1.0)
+    with pytest.raises(WouldWait) as caught:
+        rig.batcher.run(x, waits=False)
+    place = caught.value.place
+    assert place is not None
+    assert not place.is_free
+    rig.model.gate.set()
+    waiting.result(10)
+    wait_until(lambda: place.is_free)
+    rig.batcher.run(x, waits=False)
+    with pytest.raises(WouldWait) as caught:
+        rig.batcher.run({"x": np.zeros((9, 4), np.float32)}, waits=False)
+    assert caught.value.place is None, "there is nobody to wait for, but more than one run"
+
+
+@pytest.mark.parametrize("rig", [{"priority_levels": 2, "default_priority_level": 2}], indirect=True)
+def test_where_requests_have_priorities_nobody_is_put_off_beside_the_queue(rig: Rig) -> None:
+    rig.block()
+    with pytest.raises(WouldWait) as caught:
+        rig.batcher.run({"x": np.zeros((1, 4), np.float32)}, waits=False, priority=1)
+    assert caught.value.place is None

@@ -35,6 +35,7 @@ from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.service_kit.waiting import WouldWait
 from tests.services.certificates import pair
+from tests.shared_ir.service_kit.emptying import Emptying
 
 MOST = 8 << 20
 
@@ -48,6 +49,7 @@ class Service:
         self.threads: list[str] = []
         self.beginnings: list[bytes] = []
         self.is_free = True
+        self.place: Emptying | None = None
 
     def Echo(self, request: Bytes, context: Any) -> Bytes:
         return request
@@ -57,8 +59,8 @@ class Service:
 
     @at_once(_is_small)
     def Quick(self, request: Bytes, context: Any) -> Bytes:
-        if context.is_at_once and not self.is_free:
-            raise WouldWait
+        if context.is_at_once and not (self.is_free if self.place is None else self.place.is_empty):
+            raise WouldWait(self.place)
         self.threads.append(threading.current_thread().name)
         return request
 
@@ -239,6 +241,26 @@ def test_quick_calls_are_answered_by_the_loop(running: Running, channel: grpc.Ch
     running.service.is_free = False
     assert call(Bytes(value=b"b"), timeout=10).value == b"b"
     assert [name.split("_")[0] for name in running.service.threads] == ["rpc", "grpc-calls", "grpc-calls"]
+
+
+@pytest.mark.parametrize(("looks", "thread"), [(0, "rpc"), (3, "rpc"), (1 << 30, "grpc-calls")])
+def test_a_quick_call_is_put_off_until_others_have_gone(
+    running: Running, channel: grpc.Channel, looks: int, thread: str
+) -> None:
+    running.service.place = Emptying(looks)
+    assert unary(channel, "Quick")(Bytes(value=b"a"), timeout=10).value == b"a"
+    assert [name.split("_")[0] for name in running.service.threads] == [thread]
+
+
+def test_a_call_that_is_put_off_may_be_cancelled(running: Running, channel: grpc.Channel) -> None:
+    running.service.place = Emptying(1 << 30)
+    call = unary(channel, "Quick").future(Bytes(value=b"a"), timeout=0.005)
+    assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    until(lambda: not running.server._calls)
+    time.sleep(0.05)
+    assert running.room.held == 0
+    running.service.place = None
+    assert unary(channel, "Quick")(Bytes(value=b"b"), timeout=10).value == b"b"
 
 
 def test_statuses(channel: grpc.Channel) -> None:
