@@ -138,6 +138,7 @@ class Client:
             timeout: seconds for which the order is repeated where the service is away for a moment; by default as long as any call.
             options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
         """
+        within = self._timeout if timeout is None else check_timeout(timeout)
         wanted = messages.names(
             "targets", [text_of(t) for t in targets] if isinstance(targets, list | tuple) else targets
         )
@@ -152,7 +153,7 @@ class Client:
         )
         request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         request.idempotency_key = uuid.uuid4().hex  # an answer that is lost with its server costs no second job
-        patience = self._patience((self._timeout if timeout is None else timeout) if self._is_known else None)
+        patience = self._patience(within if self._is_known or timeout is not None else None)
 
         def order() -> Any:
             return self._call("Compile", request, max(patience.at_most(self._timeout), _LAST_TRY_SECONDS))

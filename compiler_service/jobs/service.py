@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,7 @@ from compiler_service.jobs.idempotency import job_ids, order_again, same_order
 from compiler_service.jobs.neighbours import Compiler, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.persistence.counters import Counters
-from compiler_service.jobs.persistence.store import JobStore
+from compiler_service.jobs.persistence.store import ForgottenError, JobStore
 from compiler_service.jobs.records import (
     WHOLE_JOB,
     Event,
@@ -130,18 +131,14 @@ class JobService:
         ordered again as it was."""
         try:
             return self.store.get(job)
-        except IngotError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
+        except ForgottenError:
             self.restore(job)
             return self.get(job)
 
     def _find(self, job: str) -> JobRecord | None:
         try:
             return self.store.get(job)
-        except IngotError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
+        except ForgottenError:
             kept = self.orders.find(job)
             return self.store.read(job, kept) if kept else None
 
@@ -366,7 +363,8 @@ class JobService:
             self.store.flights.leave(target.request_key, record.id, number)
             self._take_place_back(record, target)
         for job, waiting in self.store.flights.end(target.request_key, record.id, number):
-            self._end_wait(job, waiting, state, artifact_key, error)
+            with suppress(ForgottenError):  # it is no matter of those who wait beside it
+                self._end_wait(job, waiting, state, artifact_key, error)
 
     def _take_place_back(self, record: JobRecord, follower: TargetRecord) -> None:
         """What ``follower`` waited for, and nobody has come to the end of, is not his any more."""

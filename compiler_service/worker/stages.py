@@ -123,10 +123,10 @@ class StageWorker:
         try:
             record = self._store.get(job)
         except IngotError as error:
-            if error.code in (ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.INTERNAL):
-                logger.warning("job %s is not taken: %s", job, error)
-                return StageOutcome.STOP
-            raise
+            if error.code not in (ErrorCode.ARTIFACT_UNTRUSTED, ErrorCode.INTERNAL):
+                raise
+            logger.warning("job %s is not taken: %s", job, error)
+            return StageOutcome.STOP
         target = record.targets[number].target if number != WHOLE_JOB else ""
         about = {"ingot.job": record.id, "ingot.model": record.name, "ingot.target": target}
         if stage is JobStage.INGEST:
@@ -194,9 +194,9 @@ class StageWorker:
                 self._note(record, number, stage, "gives way to stages that measure nothing, and goes on later")
                 self._put_off(record, number)
                 outcome = StageOutcome.STOP
-        except (RedisError, ForgottenError):
-            raise  # nothing can be said of the job now; it is found by time
         except Exception as error:
+            if isinstance(error, RedisError) or (isinstance(error, ForgottenError) and error.job == record.id):
+                raise  # nothing can be said of the job now; it is found by time
             explained = explain(error, self._work)
             if explained.code is ErrorCode.INTERNAL and not isinstance(error, IngotError):
                 logger.exception("stage %s of job %s failed", stage.value, record.id)

@@ -258,8 +258,9 @@ PRESETS: Mapping[str, tuple[Target, str]] = {
 }
 """Preset name -> target and a one-line description."""
 
-_FEATURE = re.compile(r"[+-][A-Za-z0-9._-]+\Z")
-_NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
+_FEATURE = re.compile(r"[+-](?!(?:cpu)?help\Z)[A-Za-z0-9._-]+\Z")
+_NAME = re.compile(r"(?!help\Z)[A-Za-z0-9._-]+\Z")
+"""NOTE: LLVM prints lists where ``help`` stands in the place of a cpu or a feature."""
 _NUMBERS = {option: name for name, option in _OPTIONS.items()}
 _MOST_CHARACTERS = 4096
 _MOST_OF_OPTION = 1 << 40

@@ -127,6 +127,14 @@ class EventLoop:
     def later(self, seconds: float, action: Callable[..., object], *arguments: Any) -> asyncio.TimerHandle:
         return self._loop.call_later(seconds, action, *arguments)
 
+    def do(self, action: Callable[[S], None], subject: S) -> None:
+        """Do ``action(subject)``; where it raises, ``subject`` has failed."""
+        try:
+            action(subject)
+        except Exception:
+            _LOG.exception("a call could not be answered")
+            self._failed(subject)
+
     def soon(self, action: Callable[..., object], *arguments: Any) -> None:
         """After others had their turn."""
         self._loop.call_soon(action, *arguments)
@@ -145,12 +153,7 @@ class EventLoop:
         """NOTE: what is posted from now on is posted anew; the deque is never another one, which a thread might still add to."""
         self._is_posted = False
         for _ in range(len(self._posted)):
-            action, subject = self._posted.popleft()
-            try:
-                action(subject)
-            except Exception:
-                _LOG.exception("a call could not be answered")
-                self._failed(subject)
+            self.do(*self._posted.popleft())
 
     def _close_places(self) -> None:
         for each in self._places:

@@ -8,16 +8,19 @@ they let the lane run empty. Where it does not, as others keep the place busy by
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable
 from weakref import WeakKeyDictionary
 
 from shared_ir.service_kit.waiting import Place
 
 _LOOK_SECONDS = 0.001
-_MOST_SECONDS = 0.025
+MOST_SECONDS = 0.025
 """For which a call is put off; 64 quick ones leave a lane within that."""
-_PAUSE_SECONDS = 1.0
-"""In which nobody is put off any more where that was in vain."""
+_FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 1.0, 60.0
+"""In which nobody is put off any more where that was in vain; twice as long each time, until it was not."""
+_AT_ONCE = 32
+"""Calls that go on before others have their turn."""
 
 Later = Callable[[float, Callable[[], None]], object]
 
@@ -30,13 +33,18 @@ class PuttingOff:
         self._clock = clock
         self._held: dict[Place, tuple[float, list[Callable[[], None]]]] = {}
         """With the moment at which the first of them came."""
-        self._vain: WeakKeyDictionary[Place, float] = WeakKeyDictionary()
+        self._pauses: WeakKeyDictionary[Place, tuple[float, float]] = WeakKeyDictionary()
+        """Until when, and for how long, nobody is put off."""
+        self._going: deque[Callable[[], None]] = deque()
         self._is_looking = False
 
-    def until_free(self, place: Place | None, go_on: Callable[[], None]) -> bool:
-        """Call ``go_on`` when ``place`` is free, or has not become so for long; False where there is nothing to wait for."""
+    def until_free(self, place: Place | None, go_on: Callable[[], None], remaining: float | None = None) -> bool:
+        """Call ``go_on`` when ``place`` is free, or has not become so for long; False where there is nothing to wait for, or the call has
+        no more than ``remaining`` seconds, which waiting might take up."""
         now = self._clock()
-        if place is None or now - self._vain.get(place, now - _PAUSE_SECONDS) < _PAUSE_SECONDS:
+        if place is None or (remaining is not None and remaining < 2 * MOST_SECONDS):
+            return False
+        if now < self._pauses.get(place, (now, 0.0))[0]:
             return False
         self._held.setdefault(place, (now, []))[1].append(go_on)
         if not self._is_looking:
@@ -47,14 +55,25 @@ class PuttingOff:
     def _look(self) -> None:
         now = self._clock()
         for place, (since, waiting) in tuple(self._held.items()):
-            is_late = now - since >= _MOST_SECONDS
-            if not (is_late or place.is_free):
+            is_free = place.is_free
+            if not is_free and now - since < MOST_SECONDS:
                 continue
             del self._held[place]
-            if is_late and not place.is_free:
-                self._vain[place] = now
-            for go_on in waiting:
-                self._later(0.0, go_on)
+            _, pause = self._pauses.pop(place, (now, _FIRST_PAUSE_SECONDS / 2))
+            if not is_free:
+                pause = min(_LONGEST_PAUSE_SECONDS, 2 * pause)
+                self._pauses[place] = now + pause, pause
+            if not self._going:
+                self._later(0.0, self._go)
+            self._going.extend(waiting)
         self._is_looking = bool(self._held)
         if self._is_looking:
             self._later(_LOOK_SECONDS, self._look)
+
+    def _go(self) -> None:
+        """NOTE: the next turn is asked for before these are, one of which may fail."""
+        turn = [self._going.popleft() for _ in range(min(_AT_ONCE, len(self._going)))]
+        if self._going:
+            self._later(0.0, self._go)
+        for go_on in turn:
+            go_on()

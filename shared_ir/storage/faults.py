@@ -16,7 +16,6 @@ _PROBE_BYTES = 4096
 _ABSENT = frozenset({errno.ENOENT})
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 """What passes once somebody makes room."""
-_FULL = NO_ROOM | {errno.EFBIG}
 _BUSY = frozenset({errno.EMFILE, errno.ENFILE, errno.EIO, errno.ETXTBSY, errno.EBUSY, errno.ESTALE, errno.ETIMEDOUT})
 _REMEDIES = {
     errno.ENOENT: "Look whether its name is right.",
@@ -59,7 +58,7 @@ def causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def file_error(error: OSError, what: str = "a file or folder cannot be used", path: Path | None = None) -> IngotError:
-    """``error`` as one that may leave: NOT_FOUND, DISK_FULL, UNAVAILABLE for a disk that fails,
+    """``error`` as one that may leave: NOT_FOUND, DISK_FULL, UNAVAILABLE for a disk that fails, RESOURCE_LIMIT for that of a file's size,
     else INVALID_ARGUMENT, naming the file.
 
     Args:
@@ -69,7 +68,8 @@ def file_error(error: OSError, what: str = "a file or folder cannot be used", pa
     number = error.errno or 0
     code = ErrorCode.INVALID_ARGUMENT
     code = ErrorCode.NOT_FOUND if number in _ABSENT else code
-    code = ErrorCode.DISK_FULL if number in _FULL else code
+    code = ErrorCode.DISK_FULL if number in NO_ROOM else code
+    code = ErrorCode.RESOURCE_LIMIT if number == errno.EFBIG else code
     code = ErrorCode.UNAVAILABLE if number in _BUSY else code
     named = error.filename2 or error.filename
     field = os.fsdecode(named) if isinstance(named, str | bytes) else str(path or "")

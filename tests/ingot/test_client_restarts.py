@@ -171,6 +171,12 @@ def test_an_order_is_repeated_until_the_time_of_its_call_is_up(usual: float, own
         assert time.monotonic() - start < 10.0
 
 
+def test_an_order_with_no_time_to_wait_for_is_refused_before_anything_is_sent() -> None:
+    with Client("127.0.0.1:1") as client, pytest.raises(IngotError) as caught:
+        client.compile(b"no model", "m", ["x86-64-v3"], timeout=-1.0)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "timeout")
+
+
 def test_an_order_may_outlast_the_time_that_other_calls_have() -> None:
     port = free_port()
     with Client(f"127.0.0.1:{port}", timeout=0.2) as client:

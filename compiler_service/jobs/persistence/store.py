@@ -79,7 +79,9 @@ return 1
 
 
 class ForgottenError(IngotError):
-    """There is no job of this id: NOT_FOUND. There may have been one, or may be one again, when the orders have been read."""
+    """There is no ``job`` of this id: NOT_FOUND. There may have been one, or may be one again, when the orders have been read."""
+
+    job = ""
 
 
 class JobStore:
@@ -130,12 +132,10 @@ class JobStore:
         """Raises ForgottenError; IngotError ARTIFACT_UNTRUSTED, nobody ordered it."""
         fields = self.fields(job)
         if ORDER not in fields:
-            raise ForgottenError(
-                ErrorCode.NOT_FOUND,
-                f"no job {job!r}",
-                field="id",
-                remedy="Finished jobs are forgotten after some days; the models that they published stay.",
-            )
+            remedy = "Finished jobs are forgotten after some days; the models that they published stay."
+            error = ForgottenError(ErrorCode.NOT_FOUND, f"no job {job!r}", field="id", remedy=remedy)
+            error.job = job
+            raise error
         return self._proven(job, fields)
 
     def load(self, ids: Sequence[str]) -> list[JobRecord]:

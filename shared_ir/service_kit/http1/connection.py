@@ -263,7 +263,7 @@ class Http1Connection(asyncio.BufferedProtocol):
             return
         self._enter(ConnectionState.OURS, ConnectionPhase.OURS, 0.0)
         reason = self._answer_at_once(whole) if is_quick(whole) else WouldWait()
-        again = partial(self._answer_again, whole)
+        again = partial(self._server.loop.do, lambda each: each._answer_again(whole), self)
         if reason is not None and not self._server.putting_off.until_free(reason.place, again):
             self._compute(whole)
 

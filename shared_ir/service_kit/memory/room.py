@@ -55,6 +55,7 @@ class RequestRoom:
         self._trimming.soon(guest.held)
         with self._changed:
             self._add(guest, -guest.held)
+            guest.has_left = True
             self._changed.notify_all()
 
     def _take(self, guest: Guest, count: int, wait: float = _WAIT_SECONDS) -> None:
@@ -100,6 +101,9 @@ class RequestRoom:
         return sum(g.held for g in going), sum(g.held for g in going if g.peer == asking.peer)
 
     def _add(self, guest: Guest, count: int) -> None:
+        """NOTE: a thread may still compute for a guest that has left, whose client has gone; nobody would give back what it takes."""
+        if guest.has_left:
+            return
         guest.held += count
         self._held += count
         self._by_peer[guest.peer] += count
@@ -132,7 +136,7 @@ class Guest:
     """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room; ``waits`` is
     whether it may itself wait for others who have to go."""
 
-    __slots__ = ("_charged", "_evict", "_grown", "evicted", "held", "peer", "room", "waits", "waits_since")
+    __slots__ = ("_charged", "_evict", "_grown", "evicted", "has_left", "held", "peer", "room", "waits", "waits_since")
 
     def __init__(self, room: RequestRoom, peer: str, evict: Callable[[], object]) -> None:
         self.room = room
@@ -142,7 +146,7 @@ class Guest:
         self.held = 0
         self.waits = True
         self.waits_since: float | None = None
-        self.evicted = False
+        self.evicted = self.has_left = False
 
     def take(self, count: int) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more; WouldWait, it does not wait for any."""
@@ -210,9 +214,8 @@ class Guest:
         self._evict()
 
     def leave(self) -> None:
-        """Everything is given back."""
-        if self.held:
-            self.room._leave(self)
+        """Everything is given back, and nothing is counted for it any more."""
+        self.room._leave(self)
 
 
 def no_room(guest: Guest) -> IngotError:

@@ -181,7 +181,8 @@ class RpcServer:
         call.has_begun = True
         if method.at_once is not None and call.message is not None and method.at_once(call.message):
             place = self._answer_at_once(call)
-            if call.is_at_once or self._putting_off.until_free(place, partial(self._dispatch_again, call)):
+            again = partial(self.loop.do, self._dispatch_again, call)
+            if call.is_at_once or self._putting_off.until_free(place, again, call.time_remaining()):
                 return
         self._dispatch_to_lane(call)
 

@@ -230,6 +230,16 @@ def test_a_leader_is_gone(installation: Installation) -> None:
     check(process, [follower])
 
 
+def test_a_follower_that_is_gone_is_no_matter_of_the_others(installation: Installation) -> None:
+    """Nor of whom it followed: the work of all of them goes on without the reconciler."""
+    process = installation.process()
+    leader, gone, other = (process.submit(MODEL, "m").id for _ in range(3))
+    process.jobs.redis.delete(f"ingot:job:{gone}")
+    process.service.orders.store.delete(f"orders/open/{gone}.json")
+    process.work()
+    assert {process.service.get(job).state for job in (leader, other)} == {JobState.SUCCEEDED}
+
+
 def test_equal_jobs_give_one_version(installation: Installation) -> None:
     process = installation.process()
     jobs = [process.submit(MODEL, "m").id for _ in range(3)]

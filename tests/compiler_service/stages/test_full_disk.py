@@ -7,6 +7,7 @@ import contextlib
 import errno
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +21,7 @@ from onnx import TensorProto, helper, numpy_helper
 from compiler_service.catalogue import PipelineCompiler
 from compiler_service.compiler.codegen.toolchain.emulation import emulator_for
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.codegen.toolchain.zig import cache_directory
+from compiler_service.compiler.codegen.toolchain.zig import cache_directory, compile_c
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.jobs.records import JobStage
 from compiler_service.settings import CompilerSettings
@@ -28,7 +29,7 @@ from compiler_service.stages.outcome import UnseenError
 from compiler_service.stages.process import ARTIFACT, RECORDS
 from compiler_service.stages.runner import PREPARE, VERIFY, StageRunner
 from compiler_service.wiring import make_parts
-from shared_ir.errors import ErrorCode
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, parse_target, target_to_dict
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
@@ -135,6 +136,25 @@ def test_a_stage_that_asks_an_emulator_says_so_too(emulated: Order, tmp_path: Pa
 
 def test_a_stage_that_measures_says_so_too(native: Order, tmp_path: Path) -> None:
     tried_at_every_size(native, "tune", tmp_path, tune=1)
+
+
+def test_a_compiler_of_c_that_lacks_room_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where its last write fails it ends without a word."""
+    text = "".join(f"int f{number}(int x) {{ return x * {number}; }}\n" for number in range(400))
+    ends = list[bool]()
+    for size in range(4 * PAGE, 64 * PAGE, 4 * PAGE):
+        with disk(tmp_path / f"of{size}", size) as place:
+            monkeypatch.setattr(tempfile, "tempdir", str(place))
+            try:
+                compile_c(text, host_target())
+                ends.append(True)
+            except IngotError as error:
+                assert error.code is ErrorCode.DISK_FULL, error  # noqa: PT017
+                ends.append(False)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC  # noqa: PT017
+                ends.append(False)
+    assert set(ends) == {True, False}
 
 
 def tried_at_every_size(order: Order, stage: str, folder: Path, **options: Any) -> None:

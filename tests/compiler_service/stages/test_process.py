@@ -74,4 +74,4 @@ def test_a_full_disk_is_told_by_how_the_process_ends(tmp_path: Path, number: int
 
 def test_a_file_that_grows_beyond_its_limit_is_an_answer(tmp_path: Path) -> None:
     assert status_of(tmp_path, errno.EFBIG, told_of_a_file) == 0
-    assert json.loads((tmp_path / RESULT_FILE).read_text())["error"]["code"] == "DISK_FULL"
+    assert json.loads((tmp_path / RESULT_FILE).read_text())["error"]["code"] == "RESOURCE_LIMIT"

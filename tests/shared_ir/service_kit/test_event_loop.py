@@ -25,6 +25,15 @@ class Refusing:
         raise AssertionError
 
 
+def test_an_action_that_raises_is_told_of() -> None:
+    failed: list[str] = []
+    loop = EventLoop("test", failed.append)
+    loop.do(lambda subject: None, "good")
+    loop.do(lambda subject: 1 // 0, "bad")  # type: ignore[arg-type]
+    assert failed == ["bad"]
+    loop.stop(lambda: None)
+
+
 @pytest.mark.parametrize(("shared", "most"), [(False, 5), (True, 1)])
 def test_of_sockets_that_others_accept_from_too_one_connection_is_taken_at_a_time(shared: bool, most: int) -> None:
     loop, protocol = EventLoop("test", lambda subject: None), Refusing()

@@ -23,13 +23,17 @@ class Loop:
     def later(self, seconds: float, action: Callable[[], None]) -> None:
         self.timers.append((self.now + seconds, action))
 
+    def step(self) -> None:
+        """What is due first."""
+        first = min(self.timers, key=lambda timer: timer[0])
+        self.timers.remove(first)
+        self.now = max(self.now, first[0])
+        first[1]()
+
     def run(self, seconds: float) -> None:
         end = self.now + seconds
-        while due := [timer for timer in self.timers if timer[0] <= end]:
-            first = min(due, key=lambda timer: timer[0])
-            self.timers.remove(first)
-            self.now = max(self.now, first[0])
-            first[1]()
+        while any(timer[0] <= end for timer in self.timers):
+            self.step()
         self.now = end
 
 
@@ -67,20 +71,39 @@ def test_there_is_nothing_to_wait_for_without_a_place() -> None:
     assert loop.timers == []
 
 
-def test_a_call_that_fails_keeps_no_other_waiting() -> None:
-    loop, place, done = Loop(), Instance(), list[str]()
+def test_where_waiting_was_in_vain_the_next_try_is_twice_as_far_away() -> None:
+    loop, place = Loop(), Instance()
     putting_off = PuttingOff(loop.later, lambda: loop.now)
-
-    def fail() -> None:
-        done.append("failed")
-        raise ValueError
-
-    putting_off.until_free(place, fail)
-    putting_off.until_free(place, lambda: done.append("went on"))
+    for pause in (1, 2, 4, 8, 16, 32, 60, 60):
+        assert putting_off.until_free(place, lambda: None)
+        loop.run(0.027)
+        loop.run(pause - 0.1)
+        assert not putting_off.until_free(place, lambda: None)
+        loop.run(0.2)
+    assert putting_off.until_free(place, lambda: None)
     place.is_free = True
-    for _ in range(2):
-        try:
-            loop.run(0.01)
-        except ValueError:
-            continue
-    assert done == ["failed", "went on"]
+    loop.run(0.01)
+    place.is_free = False
+    assert putting_off.until_free(place, lambda: None)
+    loop.run(1.1)
+    assert putting_off.until_free(place, lambda: None), "it was not in vain in between"
+
+
+def test_a_call_that_has_little_time_is_not_put_off() -> None:
+    putting_off = PuttingOff(Loop().later)
+    assert not putting_off.until_free(Instance(), lambda: None, remaining=0.04)
+    assert putting_off.until_free(Instance(), lambda: None, remaining=1.0)
+
+
+def test_a_crowd_goes_on_in_several_turns() -> None:
+    loop, place, done = Loop(), Instance(), list[int]()
+    putting_off = PuttingOff(loop.later, lambda: loop.now)
+    for number in range(100):
+        putting_off.until_free(place, lambda number=number: done.append(number))  # type: ignore[misc]
+    place.is_free = True
+    turns = list[int]()
+    while loop.timers:
+        loop.step()
+        turns.append(len(done))
+    assert done == [*range(100)]
+    assert turns == [0, 32, 64, 96, 100]

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+import signal
 import subprocess
 import sys
+import threading
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
@@ -22,6 +24,10 @@ _TIMEOUT_SECONDS = 60.0
 _CALLS = "calls "
 _MOST_CALLS = 4
 _MOST_KEPT = 1024
+_ACCIDENTS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
+"""How others end a process."""
+_ASKING = threading.Lock()
+"""One process at a time: who asks for the same meanwhile finds the answer, and who asks for many has one core for them."""
 _REMEDY = "`ingot targets` lists the presets; `host` is this machine."
 _ARITHMETIC = """
 define {type} @of_{name}({type} %a, {type} %b) nounwind {{
@@ -56,7 +62,8 @@ def require_llvm(target: Target) -> None:
     zig_target(target)
     if _names(target) in _known():
         return
-    answer = _ask(*_names(target))
+    with _ASKING:
+        answer = _ask(*_names(target))
     for word, what in answer.unknown:
         expected = f"a {what} of {target.architecture} by its LLVM name"
         raise _refused(target, f"LLVM knows no {what} {word!r} of {target.architecture}", expected)
@@ -119,11 +126,23 @@ def _ask(triple: str, cpu: str, features: tuple[str, ...]) -> _Answer:
     command = [sys.executable, "-m", __name__, f"{KIND} -mtriple={triple} -mcpu={cpu}{flags}"]
     try:
         done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
-    except subprocess.TimeoutExpired as error:
-        message = f"LLVM has not said within {_TIMEOUT_SECONDS:.0f} s whether it can generate code for {triple}"
-        raise IngotError(ErrorCode.UNAVAILABLE, message, remedy="Try again when the machine is less busy.") from error
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise _unanswered(triple, type(error).__name__) from error
     unknown = tuple(dict.fromkeys(_UNKNOWN.findall(done.stderr)))
-    return _Answer(unknown, _refusal(done.returncode, done.stdout, done.stderr))
+    refusal = _refusal(done.returncode, done.stdout, done.stderr)
+    if done.returncode in _ACCIDENTS or (done.returncode and not (unknown or refusal)):
+        raise _unanswered(triple, f"exit status {done.returncode}")
+    return _Answer(unknown, refusal)
+
+
+def _unanswered(triple: str, reason: str) -> IngotError:
+    """What happened to the process, which is not remembered."""
+    return IngotError(
+        ErrorCode.UNAVAILABLE,
+        f"LLVM has not said whether it can generate code for {triple}",
+        received=reason,
+        remedy="Try again: perhaps the machine is busy, or had no memory.",
+    )
 
 
 def _refusal(status: int, output: str, errors: str) -> str:

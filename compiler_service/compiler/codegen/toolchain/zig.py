@@ -19,8 +19,11 @@ from shared_ir.machine.target import Target
 _TIMEOUT_SECONDS = 1800.0
 """The first call for a libc builds it: musl takes 70 s of a core. What a job may take ends it sooner."""
 
-_NO_ROOM = re.compile(r"no ?space ?left|disk ?quota", re.IGNORECASE)
+_NO_ROOM = re.compile(r"\bNoSpaceLeft\b|\bDiskQuota\b|: (?:No space left on device|Disk quota exceeded)")
 """In the words of zig, of Clang, and of the linker."""
+_WORDLESS = (-signal.SIGBUS, -signal.SIGABRT)
+"""How they end where they write through memory for which the disk has no room, and where zig cannot write what it was about to end with."""
+_LITTLE_ROOM = 64 << 20
 
 # Oldest glibc that has the architecture and everything the runtime calls; libraries linked against its symbol versions
 # load on it and on every later one.
@@ -140,10 +143,11 @@ def run_zig(arguments: Sequence[str], directory: Path, *, verbose: bool = False,
         )
     except subprocess.TimeoutExpired as error:
         raise _failed(arguments, f"no end after {_TIMEOUT_SECONDS:.0f} s") from error
-    if done.returncode == -signal.SIGBUS:  # the linker writes what it makes through memory, for which the disk has no room
-        raise _no_room(arguments)
     if done.returncode != 0:
-        raise _failed(arguments, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
+        said = (done.stderr or done.stdout).strip()
+        if _NO_ROOM.search(said) or (done.returncode in _WORDLESS and (_is_short(directory) or _is_short(kept))):
+            raise _no_room(arguments)
+        raise _failed(arguments, said or f"exit status {done.returncode}")
     return done.stderr.replace(f"{kept}{os.sep}", f"{kept.name}{os.sep}")
 
 
@@ -180,9 +184,14 @@ def _no_room(arguments: Sequence[str]) -> IngotError:
     )
 
 
+def _is_short(folder: Path) -> bool:
+    """Whether there is less room than what is made here may take."""
+    made = sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    found = os.statvfs(folder)
+    return found.f_bavail * found.f_frsize < max(_LITTLE_ROOM, 2 * made)
+
+
 def _failed(arguments: Sequence[str], reason: str) -> IngotError:
-    if _NO_ROOM.search(reason):
-        return _no_room(arguments)
     return IngotError(
         ErrorCode.COMPILER_FAULT,
         f"zig {arguments[0] if arguments else ''} failed: {reason[-2000:]}",

@@ -254,8 +254,9 @@ def test_a_quick_call_is_put_off_until_others_have_gone(
 
 def test_a_call_that_is_put_off_may_be_cancelled(running: Running, channel: grpc.Channel) -> None:
     running.service.place = Emptying(1 << 30)
-    call = unary(channel, "Quick").future(Bytes(value=b"a"), timeout=0.005)
-    assert call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    call = unary(channel, "Quick").future(Bytes(value=b"a"), timeout=10)
+    until(lambda: running.server._calls)
+    call.cancel()
     until(lambda: not running.server._calls)
     time.sleep(0.05)
     assert running.room.held == 0
@@ -293,6 +294,18 @@ def test_a_deadline_ends_the_call_and_tells_who_computes(running: Running, chann
     until(lambda: running.service.ended == ["over"])
     running.service.gate.set()
     until(lambda: running.service.ended == ["over", "gone"])
+
+
+def test_an_answer_that_nobody_waits_for_any_more_is_not_counted(running: Running, channel: grpc.Channel) -> None:
+    """Nobody would give its bytes back."""
+    with pytest.raises(grpc.RpcError) as caught:
+        unary(channel, "Wait")(Bytes(value=bytes(400_000)), timeout=0.5)
+    assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
+    running.service.gate.set()
+    until(lambda: running.service.ended == ["over", "gone"])
+    until(lambda: not running.lane.running)
+    time.sleep(0.1)
+    assert running.room.held == 0
 
 
 def test_a_client_that_takes_its_call_back(running: Running, channel: grpc.Channel) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import random
+import signal
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -77,6 +80,26 @@ def test_a_target_that_lacks_features_works_or_is_refused(seed: int, tmp_path: P
     np.testing.assert_allclose(y, np.exp(x * np.round(x)), rtol=1e-5)
     np.testing.assert_allclose(z, wide / np.sqrt(2 * wide), rtol=1e-12)
     np.testing.assert_array_equal(w, (x * x).astype(np.int32))
+
+
+@pytest.mark.parametrize("end", [-signal.SIGKILL, 1, OSError("no process")])
+def test_an_accident_of_who_is_asked_is_not_remembered(monkeypatch: pytest.MonkeyPatch, end: int | OSError) -> None:
+    """Neither as that the target is known, nor as that it is not."""
+    target = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu=nope{end if isinstance(end, int) else 0}")
+
+    def run(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+        if isinstance(end, OSError):
+            raise end
+        return subprocess.CompletedProcess(command, end, "", "MemoryError")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(subprocess, "run", run)
+        with pytest.raises(IngotError) as caught:
+            require_llvm(target)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    with pytest.raises(IngotError) as caught:
+        require_llvm(target)
+    assert caught.value.code is ErrorCode.INVALID_TARGET
 
 
 @pytest.mark.parametrize(
