@@ -326,9 +326,7 @@ class JobService:
         """None where the job is gone."""
         try:
             return self.get(job).targets
-        except IngotError as error:
-            if error.code is not ErrorCode.NOT_FOUND:
-                raise
+        except ForgottenError:
             return ()
 
     def _join(self, record: JobRecord, number: int) -> bool:

@@ -147,10 +147,8 @@ class Batcher:
             if is_first and (waits or work.rows <= self._options.max_batch_size):
                 return self._idle.pop()
             if not waits:
-                is_in_turn = not (
-                    self.is_free or self._options.priority_levels
-                )  # else others may have to let it go first
-                raise WouldWait(self if is_in_turn else None)
+                # where there are priorities, those who wait may have to let it go first
+                raise WouldWait(None if self.is_free or self._options.priority_levels else self)
             waiting = self._waiting.of_level(work.level)
             if waiting >= self._options.max_queue_size:
                 raise IngotError(

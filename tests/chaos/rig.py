@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import shutil
 import signal
 import socket
 import subprocess
@@ -20,6 +19,7 @@ from redis.exceptions import RedisError
 from tests.chaos.proxy import FaultyProxy
 from tests.services.redis_server import redis_binary
 from tests.services.s3_server import s3_server
+from tests.services.small_disk import small_disk
 
 ROOT = Path(__file__).parents[2]
 SERVER = (sys.executable, "-m", "compiler_service.server")
@@ -138,7 +138,7 @@ def rig(
 ) -> Iterator[Rig]:
     """All of it running; stopped afterwards."""
     home.mkdir(parents=True, exist_ok=True)
-    with s3_server("models") as url, small_disk(home / "disk") as disk:
+    with s3_server("models") as url, small_disk(home / "disk", _DISK_BYTES) as disk:
         proxy = FaultyProxy(("127.0.0.1", int(url.rpartition(":")[2])))
         redis_port, *ports = free_ports(1 + servers)
         own = {name: text for name, text in os.environ.items() if not name.startswith("INGOT_")}
@@ -163,20 +163,6 @@ def rig(
         finally:
             made.stop()
             proxy.stop()
-
-
-@contextlib.contextmanager
-def small_disk(path: Path) -> Iterator[Path | None]:
-    """A file system of its own that can be filled; None where it may not be mounted."""
-    path.mkdir(parents=True, exist_ok=True)
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_BYTES}", "tmpfs", str(path)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        yield None
-        return
-    try:
-        yield path
-    finally:
-        subprocess.run(["umount", "--lazy", str(path)], check=False)
 
 
 def fill(disk: Path) -> Path:

@@ -262,30 +262,29 @@ class Http1Connection(asyncio.BufferedProtocol):
             self._respond(whole.answer, whole.keeps)
             return
         self._enter(ConnectionState.OURS, ConnectionPhase.OURS, 0.0)
-        reason = self._answer_at_once(whole) if is_quick(whole) else WouldWait()
-        again = partial(self._server.loop.do, lambda each: each._answer_again(whole), self)
-        if reason is not None and not self._server.putting_off.until_free(reason.place, again):
+        if not (is_quick(whole) and self._answer_at_once(whole, may_be_put_off=True)):
             self._compute(whole)
 
-    def _answer_at_once(self, whole: Whole) -> WouldWait | None:
-        """Why it could not be answered here."""
+    def _answer_at_once(self, whole: Whole, *, may_be_put_off: bool) -> bool:
+        """Whether it is answered here, or is put off until it may be."""
         held = self._guest.held
         self._guest.waits = False
         try:
             response, keeps = self.computed(whole)
         except WouldWait as reason:
             self._guest.forget(self._guest.held - held)
-            return reason
+            again = partial(self._server.loop.do, lambda each: each._answer_again(whole), self)
+            return may_be_put_off and self._server.putting_off.until_free(reason.place, again)
         finally:
             self._guest.waits = True
         self.answered(response, keeps)
-        return None
+        return True
 
     def _answer_again(self, whole: Whole) -> None:
         """It was put off, once."""
         if self._state is ConnectionState.OVER:
             self._end()
-        elif self._answer_at_once(whole) is not None:
+        elif not self._answer_at_once(whole, may_be_put_off=False):
             self._compute(whole)
 
     def _compute(self, whole: Whole) -> None:

@@ -37,7 +37,7 @@ from shared_ir.service_kit.rpc.request_head import RequestHead
 from shared_ir.service_kit.status import internal
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.tls import CONNECTION_BYTES, RenewedContext, TlsFiles
-from shared_ir.service_kit.waiting import Place, WouldWait
+from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS, _SHORT_LOOK_SECONDS = 0.25, 0.02
@@ -179,30 +179,26 @@ class RpcServer:
     def dispatch(self, call: RpcCall) -> None:
         method = call.method
         call.has_begun = True
-        if method.at_once is not None and call.message is not None and method.at_once(call.message):
-            place = self._answer_at_once(call)
-            again = partial(self.loop.do, self._dispatch_again, call)
-            if call.is_at_once or self._putting_off.until_free(place, again, call.time_remaining()):
-                return
-        self._dispatch_to_lane(call)
+        is_quick = method.at_once is not None and call.message is not None and method.at_once(call.message)
+        if not (is_quick and self._answer_at_once(call, may_be_put_off=True)):
+            self._dispatch_to_lane(call)
 
-    def _answer_at_once(self, call: RpcCall) -> Place | None:
-        """What it would have to wait for, where it is not answered ``is_at_once``."""
+    def _answer_at_once(self, call: RpcCall, *, may_be_put_off: bool) -> bool:
+        """Whether it is answered here, or is put off until it may be."""
         call.is_at_once, call.guest.waits = True, False
         try:
             self._answers.answer(call)
         except WouldWait as reason:
             call.is_at_once, call.guest.waits = False, True
             call.guest.forget(call.guest.held)
-            return reason.place
-        return None
+            again = partial(self.loop.do, self._dispatch_again, call)
+            return may_be_put_off and self._putting_off.until_free(reason.place, again, call.time_remaining())
+        return True
 
     def _dispatch_again(self, call: RpcCall) -> None:
         """It was put off, once."""
-        if not call.is_over:
-            self._answer_at_once(call)
-            if not call.is_at_once:
-                self._dispatch_to_lane(call)
+        if not (call.is_over or self._answer_at_once(call, may_be_put_off=False)):
+            self._dispatch_to_lane(call)
 
     def _dispatch_to_lane(self, call: RpcCall) -> None:
         method = call.method

@@ -5,8 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -31,6 +29,7 @@ from compiler_service.stages.runner import PREPARE, VERIFY, StageRunner
 from compiler_service.wiring import make_parts
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, parse_target, target_to_dict
+from tests.services.small_disk import small_disk
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 PAGE, FIRST, MOST = 4096, 8192, 64 << 20
@@ -101,14 +100,10 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Order:
 
 @contextlib.contextmanager
 def disk(at: Path, size: int) -> Iterator[Path]:
-    at.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(at)]
-    if shutil.which("mount") is None or subprocess.run(mount, capture_output=True, check=False).returncode:
-        pytest.skip("no file system may be mounted here")
-    try:
-        yield at
-    finally:
-        subprocess.run(["umount", "--lazy", str(at)], check=False)
+    with small_disk(at, size) as place:
+        if place is None:
+            pytest.skip("no file system may be mounted here")
+        yield place
 
 
 def attempt(order: Order, stage: str, work: Path, **options: Any) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -53,16 +54,24 @@ def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path) -> None:
     assert text.endswith("opt -p 'fuse{most_nodes=8}' THIS_FILE\ngraph g() {}\n")
 
 
-def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
-    """Compile, with two targets; the job as it stood each time that it or a target changed state."""
+@contextmanager
+def uploaded(home: Path, model: Mapping[str, Any], *targets: str) -> Iterator[tuple[Line, WorkerTurns, Submission]]:
+    """A queue, whose turn it is in it, and what orders the model, which is in the store."""
     with redis_server() as url:
         settings = CompilerSettings(home=home, redis_url=url)
         line = Line()
-        seen: list[JobRecord] = []
         parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
         data = json.dumps(model).encode()
         parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
-        store = parts.service.store
+        turns = WorkerTurns(parts.service, make_stage_worker(parts, settings, threading.Event()))
+        yield line, turns, Submission("m", UploadedModel(sha256_hex(data)), targets, {})
+
+
+def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
+    """Compile, with two targets; the job as it stood each time that it or a target changed state."""
+    with uploaded(home, model, "x86-64-v3", "x86-64-v4") as (line, turns, submission):
+        seen: list[JobRecord] = []
+        store = turns.service.store
         announce = store.add_event
 
         def add_event(job: str, event: Any) -> None:
@@ -70,8 +79,7 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
             seen.append(store.get(job))
 
         store.add_event = add_event  # type: ignore[method-assign]  # of this store alone
-        turns = WorkerTurns(parts.service, make_stage_worker(parts, settings, threading.Event()))
-        parts.service.submit(Submission("m", UploadedModel(sha256_hex(data)), ("x86-64-v3", "x86-64-v4"), {}))
+        turns.service.submit(submission)
         while line.tasks:
             turns.work(*line.tasks.popleft())
         return seen
@@ -121,21 +129,14 @@ def test_what_a_check_says_is_the_word_of_the_model(tmp_path: Path, issues: Any,
 
 @pytest.mark.usefixtures("toy_stages")
 def test_a_job_that_is_forgotten_while_its_stage_runs_is_not_gone_on_with(tmp_path: Path) -> None:
-    with redis_server() as url:
-        settings = CompilerSettings(home=tmp_path, redis_url=url)
-        line = Line()
-        parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
-        data = b'{"name": "forgotten"}'
-        parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
-        worker = make_stage_worker(parts, settings, threading.Event())
-        turns = WorkerTurns(parts.service, worker)
-        parts.service.submit(Submission("m", UploadedModel(sha256_hex(data)), ("x86-64-v3",), {}))
+    with uploaded(tmp_path, {"name": "forgotten"}, "x86-64-v3") as (line, turns, submission):
+        turns.service.submit(submission)
         turns.work(*line.tasks.popleft())
-        run = worker.run
+        worker, run = turns.worker, turns.worker.run
 
         def run_and_forget(stage: JobStage, job: str, number: int = WHOLE_JOB) -> StageOutcome:
             outcome = run(stage, job, number)
-            parts.service.store.redis.flushall()
+            turns.service.store.redis.flushall()
             return outcome
 
         worker.run = run_and_forget  # type: ignore[method-assign]  # of this worker alone
@@ -147,15 +148,9 @@ def test_a_job_that_is_forgotten_while_its_stage_runs_is_not_gone_on_with(tmp_pa
 @pytest.mark.usefixtures("toy_stages")
 @pytest.mark.parametrize("last", [JobStage.INGEST, JobStage.BUILD, JobStage.VERIFY, JobStage.PUBLISH])
 def test_a_job_that_is_forgotten_before_its_stage_is_concluded_ends_no_worker(tmp_path: Path, last: JobStage) -> None:
-    with redis_server() as url:
-        settings = CompilerSettings(home=tmp_path, redis_url=url)
-        line = Line()
-        parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
-        data = b'{"name": "forgotten"}'
-        parts.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data)), [data])
-        turns = WorkerTurns(parts.service, make_stage_worker(parts, settings, threading.Event()))
-        parts.service.submit(Submission("m", UploadedModel(sha256_hex(data)), ("x86-64-v3",), {}))
-        store = parts.service.store
+    with uploaded(tmp_path, {"name": "forgotten"}, "x86-64-v3") as (line, turns, submission):
+        turns.service.submit(submission)
+        store = turns.service.store
         add_seconds, forgotten = store.add_seconds, list[JobStage]()
 
         def add_and_forget(job: str, stage: str, seconds: float) -> None:

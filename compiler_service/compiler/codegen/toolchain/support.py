@@ -27,7 +27,7 @@ _MOST_KEPT = 1024
 _ACCIDENTS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 """How others end a process."""
 _ASKING = threading.Lock()
-"""One process at a time: who asks for the same meanwhile finds the answer, and who asks for many has one core for them."""
+"""One process at a time: who asks for many has one core for them. What has been answered is told without it."""
 _REMEDY = "`ingot targets` lists the presets; `host` is this machine."
 _ARITHMETIC = """
 define {type} @of_{name}({type} %a, {type} %b) nounwind {{
@@ -62,8 +62,7 @@ def require_llvm(target: Target) -> None:
     zig_target(target)
     if _names(target) in _known():
         return
-    with _ASKING:
-        answer = _ask(*_names(target))
+    answer = _ask(*_names(target))
     for word, what in answer.unknown:
         expected = f"a {what} of {target.architecture} by its LLVM name"
         raise _refused(target, f"LLVM knows no {what} {word!r} of {target.architecture}", expected)
@@ -125,7 +124,8 @@ def _ask(triple: str, cpu: str, features: tuple[str, ...]) -> _Answer:
     flags = f" -mattr={','.join(features)}" if features else ""
     command = [sys.executable, "-m", __name__, f"{KIND} -mtriple={triple} -mcpu={cpu}{flags}"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
+        with _ASKING:
+            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
         raise _unanswered(triple, type(error).__name__) from error
     unknown = tuple(dict.fromkeys(_UNKNOWN.findall(done.stderr)))
