@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import signal
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -45,6 +46,13 @@ class Replicas:
         self.processes[0].kill()
         self.processes[0].wait()
 
+    def pause_second(self) -> None:
+        """It takes connections, and answers none: a client that would have either goes to the first."""
+        self.processes[1].send_signal(signal.SIGSTOP)
+
+    def resume_second(self) -> None:
+        self.processes[1].send_signal(signal.SIGCONT)
+
     def memory(self) -> float:
         """Most megabytes that the second has ever had."""
         status = Path(f"/proc/{self.processes[1].pid}/status").read_text()
@@ -67,9 +75,10 @@ def fixture_running(request: pytest.FixtureRequest, tmp_path_factory: pytest.Tem
 
 
 @pytest.fixture(name="replicas")
-def fixture_replicas(running: Replicas) -> Replicas:
+def fixture_replicas(running: Replicas) -> Iterator[Replicas]:
     running.start()
-    return running
+    yield running
+    running.resume_second()
 
 
 def requests(data: bytes, offset: int) -> Iterator[pb.UploadModelRequest]:
@@ -113,8 +122,10 @@ def test_the_client_goes_on_at_the_other(replicas: Replicas) -> None:
         sent.append(done)
         if done >= 40 * MEGABYTE and replicas.processes[0].poll() is None:
             replicas.kill_first()
+            replicas.resume_second()
 
     before = replicas.memory()
+    replicas.pause_second()
     with ingot.Client(f"ipv4:{','.join(replicas.addresses)}") as client:
         source = client.upload(b"a model", {"weights": data}, progress)
     again = next(done for before, done in pairwise(sent) if done <= before)

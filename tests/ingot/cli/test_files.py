@@ -19,6 +19,7 @@ from shared_ir.storage.faults import file_error, require_file, require_writable
 from tests.ingot.cli.recorder import Recorder, record, run
 from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
+from tests.services.small_disk import small_disk
 
 ROOT = Path(__file__).parents[3]
 NOWHERE = "/proc/nowhere"
@@ -109,12 +110,24 @@ def command(script: str, *words: str, home: Path) -> subprocess.CompletedProcess
 
 
 @pytest.mark.parametrize("words", ["compile net.onnx --local --out out", "up --free-ports --home up"])
-def test_a_disk_without_room_is_said_before_the_work(recorder: Recorder, words: str) -> None:
-    """The limit on the size of files stands for the disk: the kernel refuses the first byte."""
+def test_a_limit_on_files_is_said_before_the_work(recorder: Recorder, words: str) -> None:
+    """The kernel refuses the first byte; who has set the limit can raise it, so that it is no matter of the service."""
     done = command('ulimit -f 0; "$@"', *words.split(), home=recorder.home)
-    assert done.returncode == 3
+    assert done.returncode == 1
     assert done.stderr.startswith("error: ")
     assert "cannot be written: file too large" in done.stderr
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("words", ["compile net.onnx --local --out disk/out", "up --free-ports --home disk/up"])
+def test_a_full_disk_is_said_before_the_work(recorder: Recorder, words: str) -> None:
+    with small_disk(recorder.home.parent / "disk", 4096) as disk:
+        if disk is None:
+            pytest.skip("nothing may be mounted here")
+        (disk / "all").write_bytes(bytes(4096))
+        done = command('"$@"', *words.split(), home=recorder.home)
+    assert done.returncode == 3
+    assert "cannot be written: no space left on device" in done.stderr
     assert done.stderr.count("\n") == 1
 
 
