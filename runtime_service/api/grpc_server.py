@@ -18,7 +18,7 @@ from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import HEADER, SingleToken
 from shared_ir.service_kit.calls.lanes import Lane
-from shared_ir.service_kit.listening import Sockets
+from shared_ir.service_kit.listening import SharedSockets
 from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.server import RpcServer
 from shared_ir.service_kit.tls import TlsFiles
@@ -46,7 +46,7 @@ class GrpcServer:
     def __init__(
         self,
         dataplane: DataPlane,
-        address: str | Sockets,
+        address: str | SharedSockets,
         *,
         max_in_flight: int,
         max_request_bytes: int,

@@ -1,8 +1,8 @@
 """Several processes that serve the same models behind the same addresses: one starts the others, and serves nothing itself.
 
-The addresses are bound here, and all processes accept from the same sockets: who is idle is quicker, what waits to be accepted is
-not lost with a process that ends, and port 0 and sockets in folders need no second way. (With a socket of its own for each process,
-``SO_REUSEPORT``, the kernel deals connections out by a hash of the client's address, whoever is busy.)
+The addresses are bound here, and all processes accept from the same sockets: who has fewest connections goes first, what waits to be
+accepted is not lost with a process that ends, and port 0 and sockets in folders need no second way. (With a socket of its own for each
+process, ``SO_REUSEPORT``, the kernel deals connections out by a hash of the client's address, whoever is busy.)
 """
 
 from __future__ import annotations
@@ -25,10 +25,11 @@ from runtime_service.processes.lending import Lender
 from runtime_service.processes.observing import AllObserved
 from runtime_service.processes.told import ALL, Told
 from runtime_service.settings import RuntimeSettings, variable
+from shared_ir.service_kit.connection_counts import ConnectionCounts, shared_counts
 from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.server import HttpServer
-from shared_ir.service_kit.listening import address_of, listening, port_of
+from shared_ir.service_kit.listening import SharedSockets, address_of, listening, port_of
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.service_kit.telemetry.descriptors import DESCRIPTORS
 from shared_ir.service_kit.unix_sockets import UNIX
@@ -67,6 +68,7 @@ class Parent:
         self._folder = Path(tempfile.mkdtemp(prefix="ingot-runtime-"))  # for this user alone
         served = {"grpc": settings.grpc_address, "http": settings.http_address}
         self._sockets = {name: listening(address, name) for name, address in served.items() if address}
+        self._counts = {name: shared_counts(settings.processes) for name in self._sockets}
         self.addresses = {name: address_of(served[name], port_of(sockets)) for name, sockets in self._sockets.items()}
         hosts = Hosts.parse(settings.hosts, variable("hosts"))
         pages = AllObserved(self._folder, settings.processes, hosts)
@@ -151,8 +153,12 @@ class Parent:
 
     def _serve(self, channel: socket.socket, number: int) -> None:
         with channel:
+            sockets = {
+                name: SharedSockets(each, ConnectionCounts(self._counts[name], number))
+                for name, each in self._sockets.items()
+            }
             try:
-                Told(number, self._settings.processes, self._folder, self._sockets, channel).send()
+                Told(number, self._settings.processes, self._folder, sockets, channel).send()
             except OSError as error:  # it has ended
                 _LOG.debug("the process %d was not reached: %s", number, error)
             else:

@@ -17,7 +17,8 @@ from typing import Self
 from runtime_service.settings import RuntimeSettings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
-from shared_ir.service_kit.listening import Sockets
+from shared_ir.service_kit.connection_counts import ConnectionCounts
+from shared_ir.service_kit.listening import SharedSockets
 from shared_ir.service_kit.unix_sockets import UNIX
 
 _MOST_PACKET = 1 << 16
@@ -38,14 +39,14 @@ class Told:
     number: of the process, from 0.
     count: of all processes.
     folder: of their sockets.
-    sockets: that listen for what the settings say, ``grpc`` and ``http``; all processes accept from them.
+    sockets: that listen for what the settings say, ``grpc`` and ``http``; all processes accept from them, and count their connections.
     channel: of weights, see :mod:`lending`.
     """
 
     number: int
     count: int
     folder: Path
-    sockets: Mapping[str, Sockets]
+    sockets: Mapping[str, SharedSockets]
     channel: socket.socket
 
     @classmethod
@@ -58,10 +59,10 @@ class Told:
             raise IngotError(ErrorCode.UNAVAILABLE, "the process that has started this one has ended")
         told = json.loads(packet)
         taken = iter(descriptors)
-        sockets = {
-            name: tuple(socket.socket(fileno=next(taken)) for _ in range(count))
-            for name, count in told["sockets"].items()
-        }
+        sockets = {}
+        for name, count in told["sockets"].items():
+            counts = ConnectionCounts(next(taken), told["number"])
+            sockets[name] = SharedSockets(tuple(socket.socket(fileno=next(taken)) for _ in range(count)), counts)
         return cls(told["number"], told["count"], Path(told["folder"]), sockets, channel)
 
     def send(self) -> None:
@@ -70,9 +71,11 @@ class Told:
             "number": self.number,
             "count": self.count,
             "folder": str(self.folder),
-            "sockets": {name: len(each) for name, each in self.sockets.items()},
+            "sockets": {name: len(each.sockets) for name, each in self.sockets.items()},
         }
-        descriptors = [each.fileno() for sockets in self.sockets.values() for each in sockets]
+        descriptors = []
+        for shared in self.sockets.values():
+            descriptors += [shared.counts.descriptor, *(each.fileno() for each in shared.sockets)]
         socket.send_fds(self.channel, [json.dumps(told).encode()], descriptors)
 
     def settings(self, whole: RuntimeSettings) -> RuntimeSettings:

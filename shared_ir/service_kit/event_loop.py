@@ -14,12 +14,16 @@ from typing import Any, NamedTuple, Protocol, TypeVar
 
 import uvloop
 
+from shared_ir.service_kit.connection_counts import ConnectionCounts
+
 _LOG = logging.getLogger(__name__)
 S = TypeVar("S")
 _AT_ONCE = 64
 """Connections that are accepted before others have their turn."""
 _SHORT_SECONDS = 0.05
 """Without descriptors, for which connections then wait."""
+_TURN_SECONDS = 0.001
+"""Processes with fewer connections have so long to take the next one."""
 
 
 class Greeting:
@@ -53,14 +57,14 @@ class Accepted(Protocol):
 
 
 class ListeningPlace(NamedTuple):
-    """Where connections come from, what is made of them, how long a client may take to make TLS of it, and how many are accepted at a
-    time."""
+    """Where connections come from, what is made of them, how long a client may take to make TLS of it, and how many connections each
+    process has that accepts there, where there are several."""
 
     listener: socket.socket
     create: Callable[[], Accepted]
     tls: Callable[[], ssl.SSLContext] | None
     seconds: float
-    at_once: int
+    counts: ConnectionCounts | None
 
 
 class EventLoop:
@@ -88,13 +92,12 @@ class EventLoop:
         tls: Callable[[], ssl.SSLContext] | None,
         seconds: float,
         *,
-        shared: bool,
+        counts: ConnectionCounts | None,
     ) -> None:
         """Before :meth:`start`: each connection to ``sockets`` gets what ``create`` makes, with what ``tls`` gives in between, for which a
-        client has so many seconds. Of sockets that other processes accept from as well, ``shared``, no more than one is taken at a time:
-        a burst of them is no matter of the first process that wakes alone."""
-        at_once = 1 if shared else _AT_ONCE
-        self._places += [ListeningPlace(each, create, tls, seconds, at_once) for each in sockets]
+        client has so many seconds. Of sockets that other processes accept from as well, which have ``counts``, one is taken at a time, and
+        by who has fewest connections, unless that one is busy: a burst is no matter of the first process that wakes alone."""
+        self._places += [ListeningPlace(each, create, tls, seconds, counts) for each in sockets]
 
     def start(self, begin: Callable[[], None]) -> None:
         """``begin`` is the first that the thread does."""
@@ -172,7 +175,22 @@ class EventLoop:
             self.ended.set()
 
     def _accept(self, place: ListeningPlace) -> None:
-        for _ in range(place.at_once):
+        if place.counts is None:
+            self._take(place, _AT_ONCE)
+        elif place.counts.is_ahead:
+            self._loop.remove_reader(place.listener)
+            self._loop.call_later(_TURN_SECONDS, self._accept_what_is_left, place)
+        else:
+            self._take(place, 1)
+
+    def _accept_what_is_left(self, place: ListeningPlace) -> None:
+        """After others had their turn, and if there still is something."""
+        if place in self._places:
+            self._loop.add_reader(place.listener, self._accept, place)
+            self._take(place, 1)
+
+    def _take(self, place: ListeningPlace, most: int) -> None:
+        for _ in range(most):
             try:
                 accepted, name = place.listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import socket
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.connection_counts import ConnectionCounts
 from shared_ir.service_kit.settings import MOST_PORT
 from shared_ir.service_kit.unix_sockets import UNIX, for_this_user, vacated
 
@@ -14,11 +15,18 @@ _QUEUED_CONNECTIONS = 512
 Sockets: TypeAlias = tuple[socket.socket, ...]
 
 
+class SharedSockets(NamedTuple):
+    """Those that other processes accept from as well, and how many connections each of them has."""
+
+    sockets: Sockets
+    counts: ConnectionCounts
+
+
 class CannotListen(IngotError):
     """An address cannot be used."""
 
 
-def listening(address: str | Sockets, protocol: str) -> Sockets:
+def listening(address: str | SharedSockets, protocol: str) -> Sockets:
     """Sockets at every address that ``address`` means, with one port; ``protocol`` is what they are for. Those that listen already,
     as another process has made them, are taken as they are.
 
@@ -26,7 +34,7 @@ def listening(address: str | Sockets, protocol: str) -> Sockets:
         CannotListen: INVALID_ARGUMENT.
     """
     if not isinstance(address, str):
-        return address
+        return address.sockets
     try:
         if address.startswith(UNIX):
             return (_at_path(vacated(address)),)

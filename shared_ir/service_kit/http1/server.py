@@ -22,7 +22,7 @@ from shared_ir.service_kit.http1.arriving import Whole
 from shared_ir.service_kit.http1.connection import Http1Connection
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase
-from shared_ir.service_kit.listening import Sockets, listening, port_of
+from shared_ir.service_kit.listening import SharedSockets, listening, port_of
 from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.putting_off import PuttingOff
 from shared_ir.service_kit.status import internal
@@ -45,7 +45,7 @@ class HttpServer:
     def __init__(
         self,
         application: Application,
-        address: str | Sockets,
+        address: str | SharedSockets,
         limits: HttpLimits,
         tls: TlsFiles | None = None,
         room: RequestRoom | None = None,
@@ -70,8 +70,9 @@ class HttpServer:
         sockets = listening(address, "HTTP")
         self.port = port_of(sockets)
         self._refusal = _refusal() if context is None else b""
-        shared = sockets is address
-        self.loop.listen(sockets, lambda: Http1Connection(self), context, limits.head_timeout, shared=shared)
+        self._counts = address.counts if isinstance(address, SharedSockets) else None
+        self.loop.listen(sockets, lambda: Http1Connection(self), context, limits.head_timeout, counts=self._counts)
+        self._tell_count()
 
     def start(self) -> None:
         self.loop.start(self._look)
@@ -90,12 +91,18 @@ class HttpServer:
             greeting.say(self._refusal)
             return False
         self._connections[connection] = None
+        self._tell_count()
         return True
 
     def disconnected(self, connection: Http1Connection) -> None:
         self._connections.pop(connection, None)
+        self._tell_count()
         if self._has_tls:
             self.room.passed(CONNECTION_BYTES)
+
+    def _tell_count(self) -> None:
+        if self._counts is not None:
+            self._counts.tell(len(self._connections))
 
     def compute(self, connection: Http1Connection, whole: Whole) -> bool:
         def compute() -> None:

@@ -25,8 +25,9 @@ from grpc_reflection.v1alpha.reflection_pb2_grpc import add_ServerReflectionServ
 from shared_ir.service_kit.calls.handler import refusing
 from shared_ir.service_kit.calls.lanes import CallStage, Lane, ServerCall, name_of
 from shared_ir.service_kit.calls.shares import is_for_others
+from shared_ir.service_kit.connection_counts import ConnectionCounts
 from shared_ir.service_kit.event_loop import EventLoop
-from shared_ir.service_kit.listening import Sockets, listening, port_of
+from shared_ir.service_kit.listening import SharedSockets, listening, port_of
 from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.putting_off import PuttingOff
 from shared_ir.service_kit.rpc.answers import Answers, crowded
@@ -92,6 +93,7 @@ class RpcServer:
         self._lock = threading.Lock()
         self._answers = Answers(room, log or CallLog(), self._lock)
         self._is_leaving = self._has_tls = False
+        self._counts: ConnectionCounts | None = None
         self._lanes: set[Lane] = set()
         self.loop = EventLoop("rpc", _failed)
         self._putting_off = PuttingOff(self.loop.later)
@@ -111,14 +113,16 @@ class RpcServer:
 
     # ---- life
 
-    def bind(self, address: str | Sockets, tls: TlsFiles | None = None) -> int:
+    def bind(self, address: str | SharedSockets, tls: TlsFiles | None = None) -> int:
         """Listen at ``address``; returns the port. Raises IngotError INVALID_ARGUMENT: it, or a file of ``tls``, cannot be used."""
         context = None
         if tls is not None:
             self._has_tls = True
             context = RenewedContext(tls, ["h2"])
         found = listening(address, "gRPC")
-        self.loop.listen(found, lambda: RpcEndpoint(self), context, _GREETING_SECONDS, shared=found is address)
+        self._counts = address.counts if isinstance(address, SharedSockets) else None
+        self.loop.listen(found, lambda: RpcEndpoint(self), context, _GREETING_SECONDS, counts=self._counts)
+        self._tell_count()
         return port_of(found)
 
     def start(self) -> None:
@@ -137,6 +141,7 @@ class RpcServer:
             return False
         self._endpoints.add(endpoint)
         self._connections_of[peer] += 1
+        self._tell_count()
         return True
 
     def disconnected(self, endpoint: RpcEndpoint) -> None:
@@ -146,8 +151,13 @@ class RpcServer:
             self._connections_of[peer] -= 1
             if not self._connections_of[peer]:
                 del self._connections_of[peer]
+            self._tell_count()
         if self._has_tls:
             self.room.passed(CONNECTION_BYTES)
+
+    def _tell_count(self) -> None:
+        if self._counts is not None:
+            self._counts.tell(len(self._endpoints))
 
     def begin(self, endpoint: RpcEndpoint, stream: int, head: RequestHead) -> RpcCall | None:
         try:

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import signal
+import socket
 import subprocess
 import sys
 import urllib.request
@@ -149,6 +150,21 @@ def test_all_answer_read_the_same_weights_and_are_seen_together(several: Several
     assert len(files) == 3
     assert len({tuple(each) for each in files}) == 1
     assert files[0]
+
+
+@pytest.mark.services
+def test_connections_that_come_at_once_are_spread(several: Several) -> None:
+    def descriptors() -> list[int]:
+        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in several.serving()]
+
+    for port in ("http", "grpc"):
+        host, _, number = several.addresses[port].rpartition(":")
+        before = descriptors()
+        clients = [socket.create_connection((host, int(number))) for _ in range(30)]
+        wait_until(lambda before=before: sum(descriptors()) - sum(before) >= 30)  # type: ignore[misc]
+        assert min(now - then for now, then in zip(descriptors(), before, strict=True)) >= 5
+        for client in clients:
+            client.close()
 
 
 @pytest.mark.services

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import socket
+import threading
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from shared_ir.service_kit.connection_counts import ConnectionCounts, shared_counts
 from shared_ir.service_kit.event_loop import EventLoop
 
 
@@ -16,13 +19,22 @@ class Refusing:
 
     def __init__(self) -> None:
         self.count = 0
+        self.asked = threading.Semaphore(0)
 
     def accepted(self, greeting: Any, name: Any) -> bool:
         self.count += 1
+        self.asked.release()
         return False
 
     def connection_lost(self, error: Exception | None) -> None:
         raise AssertionError
+
+
+def counts_of_two() -> tuple[ConnectionCounts, ConnectionCounts]:
+    descriptor = shared_counts(2)
+    mine, theirs = ConnectionCounts(descriptor, 0), ConnectionCounts(descriptor, 1)
+    os.close(descriptor)
+    return mine, theirs
 
 
 def test_an_action_that_raises_is_told_of() -> None:
@@ -34,15 +46,35 @@ def test_an_action_that_raises_is_told_of() -> None:
     loop.stop(lambda: None)
 
 
-@pytest.mark.parametrize(("shared", "most"), [(False, 5), (True, 1)])
-def test_of_sockets_that_others_accept_from_too_one_connection_is_taken_at_a_time(shared: bool, most: int) -> None:
+@pytest.mark.parametrize(("others", "own", "most"), [(0, 0, 5), (1, 0, 1), (1, 7, 1), (1, 8, 0)])
+def test_of_sockets_that_others_accept_from_too_who_has_fewest_connections_takes_one_at_a_time(
+    others: int, own: int, most: int
+) -> None:
     loop, protocol = EventLoop("test", lambda subject: None), Refusing()
+    mine, theirs = counts_of_two()
+    mine.tell(own)
+    theirs.tell(7)
     with ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
         listener.setblocking(False)
-        loop.listen((listener,), lambda: protocol, None, 1.0, shared=shared)
+        loop.listen((listener,), lambda: protocol, None, 1.0, counts=mine if others else None)
         for _ in range(5):
             stack.enter_context(socket.create_connection(listener.getsockname()))
         loop._accept(loop._places[0])
         assert protocol.count == most
     loop.stop(lambda: None)
+
+
+def test_what_the_others_do_not_take_is_taken() -> None:
+    loop, protocol = EventLoop("test", lambda subject: None), Refusing()
+    mine, _ = counts_of_two()
+    mine.tell(1)
+    with ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+        loop.listen((listener,), lambda: protocol, None, 1.0, counts=mine)
+        loop.start(lambda: None)
+        for _ in range(5):
+            stack.enter_context(socket.create_connection(listener.getsockname()))
+        assert all(protocol.asked.acquire(timeout=10) for _ in range(5))
+        loop.stop(lambda: loop.end(0.0))
+        assert loop.ended.wait(10)
