@@ -21,7 +21,6 @@ from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
 from compiler_service.jobs.history.pages import JobPages
-from compiler_service.jobs.persistence.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord, Orderer
 from compiler_service.jobs.watching import Watching
 from compiler_service.settings import CompilerSettings
@@ -74,7 +73,6 @@ class CompilerServicer(RegistryServicer):
         self._stopping = stopping
         self._watching = Watching(parts.service.store, parts.service.get, settings.max_watchers)
         traffic.count_watchers(lambda: len(self._watching))
-        self._quota = JobQuota(parts.service.store.redis)
 
     @property
     def watching(self) -> Watching:
@@ -129,9 +127,7 @@ class CompilerServicer(RegistryServicer):
         if request.labels:
             caller.require(TokenScope.LABEL)
         submission = converters.submission_from_pb(request, caller.namespace)
-        with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
-            record = self._jobs.submit(_orderer(caller).order(submission))
-            entered.append(record.id)
+        record = self._jobs.submit(_orderer(caller).order(submission))
         say(job=record.id)
         return pb.CompileResponse(job=self._reports.verified(converters.job_to_pb(record)))
 
@@ -174,9 +170,7 @@ class CompilerServicer(RegistryServicer):
         caller = self._caller(context)
         if self._jobs.get(request.id).labels:
             caller.require(TokenScope.LABEL)
-        with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
-            record = self._jobs.retry(request.id, _orderer(caller))
-            entered.append(record.id)
+        record = self._jobs.retry(request.id, _orderer(caller))
         return self._reports.verified(converters.job_to_pb(record))
 
     @answered
@@ -256,7 +250,7 @@ class _JobListener:
 
 
 def _orderer(caller: Principal) -> Orderer:
-    return Orderer(caller.user, TRACING.here(), caller.quota.running_stages)
+    return Orderer(caller.user, TRACING.here(), caller.quota.running_stages, caller.quota.jobs)
 
 
 def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:

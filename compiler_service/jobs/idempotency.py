@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from compiler_service.jobs.deadline import MOST_SECONDS
+from compiler_service.jobs.persistence.store import JobStore
 from compiler_service.jobs.records import JobRecord, Orderer, Submission
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -14,6 +17,8 @@ from shared_ir.errors import ErrorCode, IngotError
 MOST_KEY_CHARACTERS = 128
 _ID_CHARACTERS = 16
 _SAME_SECONDS = 1e-5
+_TAKING_SECONDS, _PATIENCE_SECONDS, _SHORT_SECONDS = 30.0, 2.0, 0.01
+"""A call that answers from what is known may take so long; another one with its key waits for it so long, and looks so often."""
 _DOMAIN = "ingot job: "
 _COLON_DOMAIN = "ingot job, key with a colon: "
 
@@ -93,6 +98,42 @@ def same_order(record: JobRecord, submission: Submission, options: Mapping[str, 
             remedy="Make a new key, such as a UUID, for each request.",
         )
     return record
+
+
+@contextmanager
+def taking(store: JobStore, job: str, submission: Submission) -> Iterator[bool]:
+    """Around what answers an order from what is known: whether no other call answers one with the same key right now. Without a key
+    there is none. Where the block raises, the next call may begin at once."""
+    name = f"order:{job}"
+    if not submission.idempotency_key:
+        yield True
+        return
+    is_first = store.claim(name, _TAKING_SECONDS)
+    try:
+        yield is_first
+    except BaseException:
+        if is_first:
+            store.give_back(name)
+        raise
+
+
+def taken_by_another(find: Callable[[str], JobRecord | None], job: str) -> JobRecord:
+    """What another call, which is :func:`taking` it, makes of an order.
+
+    Raises:
+        IngotError: UNAVAILABLE, that takes long.
+    """
+    until = time.monotonic() + _PATIENCE_SECONDS
+    while (found := find(job)) is None:
+        if time.monotonic() > until:
+            raise IngotError(
+                ErrorCode.UNAVAILABLE,
+                "another call takes the order with this idempotency key right now",
+                field="idempotency_key",
+                remedy="Send the same again in a moment.",
+            )
+        time.sleep(_SHORT_SECONDS)
+    return found
 
 
 def _timeout(record: JobRecord) -> float:

@@ -20,7 +20,8 @@ _RESTORE_SECONDS = 10.0
 """Between two looks at the orders in the store."""
 _FORGET_SECONDS = 3600.0
 _MOST_OF_TIME = 0.05
-"""Of its time, a process looks for no more than this part."""
+"""Of the time of a processor, a look takes no more than this part."""
+_LONGEST_PAUSE_SECONDS = 10.0
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def start_reconciling(
 def _reconcile(service: JobService, stopping: threading.Event, keep_seconds: float, is_api: bool) -> None:
     reconciler, pause = Reconciler(service, _GRACE_SECONDS), 0.0
     while not stopping.wait(pause):
-        started = time.monotonic()
+        worked = time.thread_time()
         try:
             _look(service, reconciler, keep_seconds)
             if is_api and service.store.claim("take over", _RESTORE_SECONDS):
@@ -51,7 +52,16 @@ def _reconcile(service: JobService, stopping: threading.Event, keep_seconds: flo
             logger.warning("cannot look for jobs that are stuck: %s", error)
         except Exception:
             logger.exception("looking for jobs that are stuck failed")
-        pause = max(_EVERY_SECONDS, (time.monotonic() - started) / _MOST_OF_TIME)
+        pause = _pause_after(time.thread_time() - worked)
+
+
+def _pause_after(worked: float) -> float:
+    """Seconds until the next look, after one that took ``worked`` seconds of a processor.
+
+    NOTE: not of the clock: a look that waited for a Redis or a store that hung would be followed by minutes without one, in every process
+    at once, just when there is most to be found.
+    """
+    return min(_LONGEST_PAUSE_SECONDS, max(_EVERY_SECONDS, worked / _MOST_OF_TIME))
 
 
 def _look(service: JobService, reconciler: Reconciler, keep_seconds: float) -> None:

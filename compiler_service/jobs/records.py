@@ -86,21 +86,29 @@ class Submission:
     user: str = ""
     trace: str = ""
     running_stages: int = 0
+    unfinished_jobs: int = 0
     timeout: float = 0.0
     priority: int = 0
 
 
 @dataclass(frozen=True)
 class Orderer:
-    """Who orders a job, in the trace that the traceparent ``trace`` says; so many stages of its namespace may run at once, 0 for any
-    number."""
+    """Who orders a job, in the trace that the traceparent ``trace`` says; so many stages of its namespace may run at once, and so many of
+    its jobs may be unfinished, 0 for any number."""
 
     user: str = ""
     trace: str = ""
     running_stages: int = 0
+    unfinished_jobs: int = 0
 
     def order(self, submission: Submission) -> Submission:
-        return replace(submission, user=self.user, trace=self.trace, running_stages=self.running_stages)
+        return replace(
+            submission,
+            user=self.user,
+            trace=self.trace,
+            running_stages=self.running_stages,
+            unfinished_jobs=self.unfinished_jobs,
+        )
 
 
 @dataclass(frozen=True)
@@ -110,7 +118,7 @@ class TargetRecord:
     Attributes:
         target: as it was asked for.
         spec: the resolved target, JSON values.
-        request_key: artifact key at the time of submission; equal requests share one compilation.
+        request_key: artifact key at the time of submission; equal requests of a namespace share one compilation.
         stage: stage under way or the last one; ``done`` of ``total`` steps of it.
         artifact_key: of the artifact that came out.
         cache_hit: the artifact existed already, or another job made it.
@@ -181,6 +189,12 @@ class JobRecord:
     @property
     def cache_hit(self) -> bool:
         return all(target.cache_hit for target in self.targets)
+
+    def flight(self, number: int) -> str:
+        """What a target shares with the equal ones of its namespace, of which one is compiled. What other namespaces order is no matter of
+        this one: their quotas would hold it up, and it would learn of their jobs."""
+        namespace, key = self.source.namespace, self.targets[number].request_key
+        return f"{namespace}:{key}" if namespace else key
 
 
 @dataclass(frozen=True)

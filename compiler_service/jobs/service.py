@@ -14,7 +14,7 @@ from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
 from compiler_service.jobs.history.logs import Logs
 from compiler_service.jobs.history.times import Times
-from compiler_service.jobs.idempotency import job_ids, order_again, same_order
+from compiler_service.jobs.idempotency import job_ids, order_again, same_order, taken_by_another, taking
 from compiler_service.jobs.neighbours import Compiler, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.persistence.counters import Counters
@@ -105,7 +105,7 @@ class JobService:
         )
         check_size(record)
         if record.cache_hit:
-            return self._submit_known(record)
+            return self._submit_known(record, submission)
         if self.store.active_count() >= self._max_jobs:
             raise IngotError(
                 ErrorCode.RESOURCE_EXHAUSTED,
@@ -113,6 +113,7 @@ class JobService:
                 expected=f"at most {self._max_jobs} unfinished jobs",
                 remedy="Submit again later.",
             )
+        self.store.quota.reserve(record.source.namespace, submission.unfinished_jobs, job)
         if not self._create(record):
             return same_order(self.get(job), submission, options)
         leads = [self._join(record, number) for number, target in enumerate(targets) if not target.cache_hit]
@@ -294,12 +295,19 @@ class JobService:
             text, target_to_dict(target), key, state=JobState.SUCCEEDED, artifact_key=key, cache_hit=True
         )
 
-    def _submit_known(self, record: JobRecord) -> JobRecord:
+    def _submit_known(self, record: JobRecord, submission: Submission) -> JobRecord:
         """Every artifact exists. When a version of the model has them too, the job is done."""
         for _ in record.targets:
             self._counters.cache("hit")
         version = self._repository.find_version(record.name, [target.artifact_key for target in record.targets])
-        if version is not None:
+        if version is None:
+            if not self._create(record):
+                return same_order(self.get(record.id), submission, record.options)
+            self.dispatch.send(record, WHOLE_JOB, JobStage.PUBLISH)
+            return record
+        with taking(self.store, record.id, submission) as is_first:
+            if not is_first:
+                return same_order(taken_by_another(self._find, record.id), submission, record.options)
             for label in record.labels:
                 by = record.user or f"job {record.id}"
                 self._repository.set_label(record.name, label, version.number, record.created, by)
@@ -307,9 +315,6 @@ class JobService:
             record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=version.number)
             self.store.create(record)
             return record
-        if self._create(record):
-            self.dispatch.send(record, WHOLE_JOB, JobStage.PUBLISH)
-        return record
 
     def _create(self, record: JobRecord) -> bool:
         """Of a job that has not finished, the order comes first: whatever dies from here on, it is not lost.
@@ -331,8 +336,7 @@ class JobService:
 
     def _join(self, record: JobRecord, number: int) -> bool:
         """True when this job itself compiles the target."""
-        key = record.targets[number].request_key
-        leader, led = self.store.flights.join(key, record.id, number)
+        leader, led = self.store.flights.join(record.flight(number), record.id, number)
         if leader == record.id:
             return True
         self._counters.cache("shared")
@@ -358,9 +362,9 @@ class JobService:
             return
         self._counters.target_finished(state, target, error.code if error else "")
         if target.follows:
-            self.store.flights.leave(target.request_key, record.id, number)
+            self.store.flights.leave(record.flight(number), record.id, number)
             self._take_place_back(record, target)
-        for job, waiting in self.store.flights.end(target.request_key, record.id, number):
+        for job, waiting in self.store.flights.end(record.flight(number), record.id, number):
             with suppress(ForgottenError):  # it is no matter of those who wait beside it
                 self._end_wait(job, waiting, state, artifact_key, error)
 
@@ -382,7 +386,7 @@ class JobService:
             self._finish(record, number, state, artifact_key, error, cache_hit=state is JobState.SUCCEEDED)
             self._publish_if_done(job)
             return
-        leader, led = self.store.flights.join(record.targets[number].request_key, job, number)
+        leader, led = self.store.flights.join(record.flight(number), job, number)
         self.store.update_target(job, number, follows="" if leader == job else leader)
         if leader != job:
             self.dispatch.follow(record, (leader, led))

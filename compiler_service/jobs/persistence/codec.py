@@ -82,6 +82,14 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
     )
 
 
+def namespace_of(fields: Mapping[str, str]) -> str:
+    """Of a record, which need not make sense otherwise."""
+    try:
+        return str(foreign_json(fields["job"]).get("namespace", ""))
+    except (ValueError, LookupError, TypeError, AttributeError):
+        return ""
+
+
 def _target(fields: Mapping[str, str], prefix: str, fixed: Mapping[str, Any]) -> TargetRecord:
     return TargetRecord(
         target=fixed["target"],

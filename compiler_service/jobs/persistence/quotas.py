@@ -1,11 +1,8 @@
-"""What a namespace holds of Redis: its unfinished jobs, which are counted where they are, so that nothing has to be told when one ends."""
+"""What a namespace holds of Redis: its unfinished jobs, and those of its stages that run."""
 
 from __future__ import annotations
 
-import secrets
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from redis import Redis
@@ -15,11 +12,13 @@ from shared_ir.errors import ErrorCode, IngotError
 _RESERVED_SECONDS = 60.0
 """For so long a job may be on its way from the count to the queue."""
 
-# KEYS: jobs of the namespace by the time until which they count in any case, all unfinished jobs. ARGV: limit, member, now, until.
+# KEYS: jobs of the namespace by the time until which they count in any case, all unfinished jobs. ARGV: limit, job, now, until. Jobs that
+# are unfinished no more are dropped: who ended one may have ended before he said so.
 _ENTER = """
 for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', ARGV[3])) do
   if not redis.call('ZSCORE', KEYS[2], member) then redis.call('ZREM', KEYS[1], member) end
 end
+if redis.call('ZSCORE', KEYS[1], ARGV[2]) then return 1 end
 if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
 redis.call('ZADD', KEYS[1], ARGV[4], ARGV[2])
 return 1
@@ -27,26 +26,23 @@ return 1
 
 
 class JobQuota:
-    """Counts the unfinished jobs of namespaces."""
+    """Counts the unfinished jobs of namespaces: where they are made and ended, whoever orders them or puts them back."""
 
     def __init__(self, redis: Redis) -> None:
         self._redis: Any = redis
         self._enter = self._redis.register_script(_ENTER)
 
-    @contextmanager
-    def entering(self, namespace: str, limit: int) -> Iterator[list[str]]:
-        """Room for one job, whose id the block puts into the list; no ``limit`` is none.
+    def reserve(self, namespace: str, limit: int, job: str) -> None:
+        """Room for ``job``, which counts from now on; no ``limit`` is none.
 
         Raises:
             IngotError: RESOURCE_EXHAUSTED.
         """
-        found: list[str] = []
         if not (namespace and limit):
-            yield found
             return
-        key, member, now = f"ingot:namespace:{namespace}:jobs", f"reserved-{secrets.token_hex(8)}", time.time()
-        keys = [key, "ingot:active"]
-        if not self._enter(keys=keys, args=[limit, member, now, now + _RESERVED_SECONDS]):
+        now = time.time()
+        arguments: list[str | float] = [limit, job, now, now + _RESERVED_SECONDS]
+        if not self._enter(keys=[_jobs(namespace), "ingot:active"], args=arguments):
             raise IngotError(
                 ErrorCode.RESOURCE_EXHAUSTED,
                 f"namespace {namespace!r} has as many unfinished jobs as it may",
@@ -54,12 +50,20 @@ class JobQuota:
                 expected=f"at most {limit}",
                 remedy="Submit again when one has finished, or cancel one.",
             )
-        try:
-            yield found
-            for job in found:
-                self._redis.zadd(key, {job: time.time()})
-        finally:
-            self._redis.zrem(key, member)
+
+    def count(self, pipe: Any, namespace: str, job: str, created: float) -> None:
+        """By ``pipe``, together with what makes it an unfinished job."""
+        if namespace:
+            pipe.zadd(_jobs(namespace), {job: created})
+
+    def forget(self, namespace: str, job: str) -> None:
+        """It has finished, or has not become one."""
+        if namespace:
+            self._redis.zrem(_jobs(namespace), job)
+
+
+def _jobs(namespace: str) -> str:
+    return f"ingot:namespace:{namespace}:jobs"
 
 
 _GRACE_SECONDS = 10.0

@@ -11,7 +11,8 @@ Keys, all below ``ingot:``::
     list:...                     which jobs there are (jobs/history/lists.py)
     jobs                 zset    ids of those that a version before this one has created, until they are in those lists
     active               zset    ids of unfinished jobs by time of creation
-    flight:<key>...              who compiles an artifact key at the moment (jobs/waiting/flights.py)
+    namespace:<name>:jobs        zset    ids of the unfinished jobs of a namespace (quotas.py)
+    flight:<key>...              who compiles an artifact key for a namespace at the moment (jobs/waiting/flights.py)
     suspects             hash    "<job>:<target>" that had neither message nor lease -> since when
     worker:<id>          string  a worker that lives, expires unless it is renewed
 """
@@ -31,9 +32,10 @@ from redis.exceptions import RedisError
 
 from compiler_service.jobs.history.lists import MOVE, JobLists
 from compiler_service.jobs.history.logs import LogStream
-from compiler_service.jobs.persistence.codec import SECONDS, decode, encode, encode_changes
+from compiler_service.jobs.persistence.codec import SECONDS, decode, encode, encode_changes, namespace_of
 from compiler_service.jobs.persistence.names import FINISHED, done_key, job_key, member, split_member
 from compiler_service.jobs.persistence.packing import pack, unpack
+from compiler_service.jobs.persistence.quotas import JobQuota
 from compiler_service.jobs.persistence.seal import ORDER, Seal
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
 from compiler_service.jobs.waiting.flights import Flights
@@ -100,6 +102,7 @@ class JobStore:
         self.lists = JobLists(redis, keep_seconds)
         self.log = LogStream(redis, keep_seconds)
         self.flights = Flights(redis, keep_seconds)
+        self.quota = JobQuota(redis)
         self._patch = self.redis.register_script(_PATCH)
         self._count = self.redis.register_script(_COUNT)
         self._lease = self.redis.register_script(_LEASE)
@@ -124,6 +127,7 @@ class JobStore:
         pipe.delete(job_key(record.id))
         pipe.hset(job_key(record.id), mapping=fields)
         pipe.zadd("ingot:active", {record.id: record.created})
+        self.quota.count(pipe, record.source.namespace, record.id, record.created)
         self.lists.add(pipe, record, job_key(record.id))
         pipe.execute()
         self.add_event(record.id, Event("state"))
@@ -189,6 +193,7 @@ class JobStore:
         self.add_event(job, Event("state"))
         self._expire(job)
         self.redis.zrem("ingot:active", job)
+        self.quota.forget(namespace_of(self.fields(job)), job)
 
     def update_target(self, job: str, target: int, **changes: Any) -> bool:
         """Change attributes of an unfinished target; False when it has finished already."""
@@ -305,6 +310,10 @@ class JobStore:
     def claim(self, name: str, seconds: float) -> bool:
         """True for one caller in every ``seconds``."""
         return bool(self.redis.set(f"ingot:claim:{name}", "1", px=int(seconds * 1000), nx=True))
+
+    def give_back(self, name: str) -> None:
+        """What was claimed may be claimed again."""
+        self.redis.delete(f"ingot:claim:{name}")
 
     # ---- parts
 

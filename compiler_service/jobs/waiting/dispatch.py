@@ -112,9 +112,10 @@ class Dispatch:
 
     def _places(self, record: JobRecord, number: int, stage: JobStage) -> Mapping[str, float]:
         """The best of each user of those who wait for a stage, but for whose it is."""
-        targets = {JobStage.PUBLISH: (), JobStage.INGEST: record.targets}.get(stage) if number == WHOLE_JOB else None
-        own = (record.targets[number],) if targets is None else targets
-        keys = {target.request_key for target in own if not (target.follows or target.state.finished)}
+        whole = {JobStage.PUBLISH: (), JobStage.INGEST: range(len(record.targets))}
+        numbers = whole.get(stage) if number == WHOLE_JOB else None
+        own = ((n, record.targets[n]) for n in ((number,) if numbers is None else numbers))
+        keys = {record.flight(n) for n, target in own if not (target.follows or target.state.finished)}
         found: dict[str, float] = {}
         for follower in self._store.load(sorted(self._store.flights.waiters(keys))):
             user, rank = place(follower)

@@ -1,4 +1,5 @@
-"""Single flight: one compilation of an artifact key at a time, which others wait for. Keys, below ``ingot:``::
+"""Single flight: one compilation of an artifact key at a time, which others of its namespace wait for. A ``key`` here is
+:meth:`~compiler_service.jobs.records.JobRecord.flight`. Keys, below ``ingot:``::
 
 flight:<key>         string  "<job>:<target>" that compiles it at the moment
 flight:<key>:wait    set     "<job>:<target>" that wait for it

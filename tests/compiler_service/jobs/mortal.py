@@ -268,10 +268,13 @@ class Process:
         namespace: str = "",
         **order: Any,
     ) -> JobRecord:
+        source = self.upload(model, namespace)
+        return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
+
+    def upload(self, model: Mapping[str, Any], namespace: str = "") -> UploadedModel:
         data = json.dumps(model).encode()
         self.sources.receive(UploadAnnouncement("model.json", len(data), sha256_hex(data), namespace=namespace), [data])
-        source = UploadedModel(sha256_hex(data), namespace=namespace)
-        return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
+        return UploadedModel(sha256_hex(data), namespace=namespace)
 
     def work(self) -> None:
         """Work the queue off, as Celery does."""
