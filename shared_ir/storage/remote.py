@@ -44,6 +44,11 @@ _REASONS: dict[type[Exception], str] = {
     PermissionDeniedError: "the store refuses it",
     UnauthenticatedError: "the store does not take the credentials",
 }
+_SETTINGS = {
+    "az": "Name the account in AZURE_STORAGE_ACCOUNT_NAME, and set its credentials, such as AZURE_STORAGE_ACCOUNT_KEY.",
+    "gs": "Set GOOGLE_APPLICATION_CREDENTIALS to the file of a service account.",
+    "s3": "Look at AWS_REGION, AWS_ENDPOINT_URL and the credentials.",
+}
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -91,8 +96,10 @@ class RemoteStore:
             # obstore answers with the subclass for the scheme of the URL
             store = from_url(url, config=_secrets(), client_options=options, retry_config={"max_retries": 3})  # type: ignore[call-overload]
         except BaseError as error:
-            message = "the object store cannot be opened"
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=url, received=str(error)[:300]) from error
+            message, remedy = "the object store cannot be opened", _SETTINGS.get(url.partition(":")[0], "")
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, message, field=url, received=_said(error)[:300], remedy=remedy
+            ) from error
         return cls(url, store, ObjectCache(cache, limit))
 
     def put(self, key: str, data: Data) -> None:
@@ -227,7 +234,7 @@ class RemoteStore:
         except (NotFoundError, FileNotFoundError) as error:
             raise not_found(key) from error
         except BaseError as error:
-            self.log.tell(f"{self.url}/{key}: {error}")
+            self.log.tell(f"{self.url}/{key}: {_said(error)}")
             raise IngotError(
                 ErrorCode.UNAVAILABLE,
                 "the object store did not do what it was asked to",
@@ -235,6 +242,11 @@ class RemoteStore:
                 received=_REASONS.get(type(error), "no answer, or an error of its own"),
                 remedy="Try again; the log of the service says what the store answered.",
             ) from error
+
+
+def _said(error: BaseError) -> str:
+    """What the client says, without what it says to those who write it."""
+    return str(error).partition("\n\nDebug source")[0]
 
 
 def _tag(e_tag: str | None, size: int, modified: float) -> str:

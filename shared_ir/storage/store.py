@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
@@ -14,6 +14,11 @@ from shared_ir.storage.faults import file_error
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.mark import Marks, StoreMark
 from shared_ir.storage.protocol import ObjectStore
+
+_CREDENTIALS = (
+    "Credentials go into variables: AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, AZURE_STORAGE_ACCOUNT_NAME and "
+    "AZURE_STORAGE_ACCOUNT_KEY, GOOGLE_APPLICATION_CREDENTIALS."
+)
 
 
 def open_store(
@@ -34,7 +39,7 @@ def open_store(
     Raises:
         IngotError: INVALID_ARGUMENT; UNAVAILABLE when the client of remote stores is not installed.
     """
-    parts = urlsplit(url)
+    parts = _split(url)
     if parts.scheme in ("", "file"):
         path = Path(unquote(parts.path)) if parts.scheme else Path(url)
         if parts.netloc not in ("", "localhost") or not str(path):
@@ -68,11 +73,24 @@ def _unusable(root: Path) -> IngotError | None:
         return None if passes else found
 
 
-def _bad_url(url: str) -> IngotError:
+def _split(url: str) -> SplitResult:
+    """The parts of a URL without credentials: these would stand wherever it is named. Raises IngotError INVALID_ARGUMENT."""
+    try:
+        parts = urlsplit(url)
+    except ValueError as error:
+        raise _bad_url("brackets that are no address") from error
+    is_url = bool(parts.scheme or parts.netloc)
+    if is_url and ("@" in parts.netloc or "?" in url or "#" in url):
+        raise _bad_url("one with a user, a password or a query", _CREDENTIALS)
+    return parts
+
+
+def _bad_url(received: str, remedy: str = "") -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
         "not the URL of an object store",
         field="INGOT_STORE_URL",
         expected="file:///path, s3://bucket/prefix, gs://bucket/prefix or az://container/prefix",
-        received=url[:200],
+        received=received[:200],
+        remedy=remedy,
     )

@@ -173,10 +173,11 @@ def _compile_there(
 
 @contextmanager
 def _told_that_it_goes_on(job: Job, output: Output) -> Iterator[None]:
-    """Who waits no longer for a job, whatever the reason, learns by which id it is found."""
+    """Who waits no longer for a job, whatever the reason, learns by which id it is found; a program gets the job as it was."""
     try:
         yield
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, SystemExit):  # Ctrl-C, SIGTERM
+        output.document(job)
         output.note(f"job {job.id} goes on: `ingot jobs {job.id}` shows it, with --cancel stops it")
         raise
     except IngotError as error:

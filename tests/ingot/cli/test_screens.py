@@ -157,11 +157,13 @@ def test_an_error_says_what_was_done_before_it(
     assert "before that" not in run(own, "models", "net", *order[2:]).errors
 
 
+@pytest.mark.parametrize("as_json", [False, True])
 @pytest.mark.parametrize(
-    "error", [KeyboardInterrupt(), IngotError(ErrorCode.PERMISSION_DENIED, "the token may not do this")]
+    "error",
+    [KeyboardInterrupt(), SystemExit(143), IngotError(ErrorCode.PERMISSION_DENIED, "the token may not do this")],
 )
 def test_who_stops_waiting_for_a_job_learns_its_id(
-    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    error: BaseException, as_json: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def watch(*_: Any) -> Any:
         raise error
@@ -170,8 +172,11 @@ def test_who_stops_waiting_for_a_job_learns_its_id(
     own = record(tmp_path, monkeypatch)
     monkeypatch.setattr(FakeClient, "watch", watch, raising=False)
     (tmp_path / "net.onnx").write_bytes(b"a model")
-    found = run(own, "compile", "net.onnx")
-    assert found.status in (1, 130)
+    found = run(own, "compile", "net.onnx", *(["--json"] if as_json else []))
+    assert found.status in (1, 130, 143)
+    if as_json and not isinstance(error, IngotError):
+        assert json.loads(found.printed)["id"] == DONE.id
+        return
     assert f"job {DONE.id} " in found.errors
     assert "goes on" in found.errors
 

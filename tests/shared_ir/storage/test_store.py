@@ -212,10 +212,30 @@ def test_an_unreachable_store_is_unavailable(tmp_path: Path, monkeypatch: pytest
     assert caught.value.code is ErrorCode.UNAVAILABLE
 
 
-@pytest.mark.parametrize("url", ["http://x/y", "s3://", "file://host/path", "redis://x"])
+@pytest.mark.parametrize("url", ["http://x/y", "s3://", "file://host/path", "redis://x", "s3://[", "file:///a#b"])
 def test_bad_urls(url: str) -> None:
     with pytest.raises(IngotError, match="not the URL of an object store; at field 'INGOT_STORE_URL'"):
         open_store(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["s3://key:secret@b/p", "s3://b/p?secret_access_key=secret", "az://secret@c", "http://a:secret@b", "gs://b#secret"],
+)
+def test_credentials_are_no_part_of_a_url_and_are_not_shown(url: str) -> None:
+    with pytest.raises(IngotError, match=r"not the URL of an object store.*Credentials go into variables") as caught:
+        open_store(url)
+    assert "secret@" not in str(caught.value)
+    assert "=secret" not in str(caught.value)
+    assert "#secret" not in str(caught.value)
+
+
+def test_a_store_that_lacks_a_setting_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in [name for name in os.environ if name.startswith("AZURE_")]:
+        monkeypatch.delenv(name)
+    with pytest.raises(IngotError, match=r"Account must be specified\. Name the account in AZURE_STORAGE") as caught:
+        open_store("az://container/prefix")
+    assert "\n" not in str(caught.value)
 
 
 def test_of_many_who_replace_what_they_read_one_wins(store: ObjectStore) -> None:
