@@ -58,6 +58,22 @@ def spoil_the_store(rig: Rig, draw: random.Random) -> None:
     rig.proxy.set(Mode.PASS)
 
 
+def hang_redis(rig: Rig, draw: random.Random) -> None:
+    with rig.hanging("redis"):
+        time.sleep(draw.uniform(1, 15))
+
+
+def hang_a_worker(rig: Rig, draw: random.Random) -> None:
+    with rig.hanging(f"worker{draw.randrange(rig.workers)}"):
+        time.sleep(draw.uniform(1, 15))
+
+
+def hang_the_store(rig: Rig, draw: random.Random) -> None:
+    rig.proxy.set(Mode.HANG)
+    time.sleep(draw.uniform(5, 25))
+    rig.proxy.set(Mode.PASS)
+
+
 def fill_the_disk(rig: Rig, draw: random.Random) -> None:
     if rig.disk is None:
         return
@@ -75,6 +91,9 @@ FAULTS: Mapping[Fault, int] = {
     kill_all: 1,
     spoil_the_store: 4,
     fill_the_disk: 2,
+    hang_redis: 1,
+    hang_a_worker: 1,
+    hang_the_store: 1,
 }
 """By how often they come, relative to each other."""
 

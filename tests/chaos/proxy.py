@@ -18,6 +18,8 @@ class Mode(enum.Enum):
     """Bytes of requests wait."""
     CUT = "cut"
     """Connections end in the middle."""
+    HANG = "hang"
+    """Connections are taken, and nothing comes of them."""
 
 
 _FAILURE = b"<Error><Code>SlowDown</Code><Message>injected</Message></Error>"
@@ -67,6 +69,9 @@ class FaultyProxy:
                 head = f"HTTP/1.1 503 Injected\r\nContent-Length: {len(_FAILURE)}\r\nConnection: close\r\n\r\n"
                 writer.write(head.encode() + _FAILURE)
                 await writer.drain()
+            elif self._mode is Mode.HANG:
+                while await reader.read(_PIECE_BYTES):
+                    pass
             elif self._mode is not Mode.REFUSE:
                 await self._pass_on(reader, writer)
         self._open.discard(writer)

@@ -81,6 +81,16 @@ class Rig:
         process.kill()
         process.wait()
 
+    @contextlib.contextmanager
+    def hanging(self, name: str) -> Iterator[None]:
+        """It stands still, and does not know it."""
+        process = self.processes[name]
+        process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     def forget(self) -> None:
         """Redis dies and its data with it."""
         self.kill("redis")
