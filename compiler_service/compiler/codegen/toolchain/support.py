@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import signal
-import subprocess
 import sys
-import threading
 from dataclasses import dataclass
 from functools import cache, lru_cache
 
+from compiler_service.compiler.codegen.toolchain.asking import AskedProcess, answer_lines
 from compiler_service.compiler.codegen.toolchain.elf import undefined_symbols
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import KIND, compile_ir, target_machine
@@ -22,12 +21,13 @@ _UNKNOWN = re.compile(r"'([^']+)' is not a recognized (processor|feature) for th
 _REFUSAL = re.compile(r"^(?:LLVM ERROR: |error: (?:<unknown>:0:0: )?)(.+)|^(.+) \(ignoring target-abi\)$", re.MULTILINE)
 _TIMEOUT_SECONDS = 60.0
 _CALLS = "calls "
+_CALLED = re.compile(rf"^{_CALLS}(.+)$", re.MULTILINE)
 _MOST_CALLS = 4
 _MOST_KEPT = 1024
 _ACCIDENTS = (-signal.SIGKILL, -signal.SIGTERM, -signal.SIGINT)
 """How others end a process."""
-_ASKING = threading.Lock()
-"""One process at a time: who asks for many has one core for them. What has been answered is told without it."""
+_LLVM = AskedProcess((sys.executable, "-m", __spec__.name), _TIMEOUT_SECONDS)
+"""LLVM ignores what it does not know, and ends the process over what it cannot do, and tells nobody but standard error."""
 _REMEDY = "`ingot targets` lists the presets; `host` is this machine."
 _ARITHMETIC = """
 define {type} @of_{name}({type} %a, {type} %b) nounwind {{
@@ -74,12 +74,14 @@ def require_llvm(target: Target) -> None:
 
 
 def main() -> None:
-    """Generates code for each target that an argument describes; what LLVM does not know or cannot do, it prints, and what that code
-    would have to call is printed here."""
-    for text in sys.argv[1:]:
-        target = parse_target(text)
-        if called := undefined_symbols(compile_ir(_PROBE, target)):
-            print(_CALLS + ", ".join(called[:_MOST_CALLS]))
+    """Generates code for each target that a line describes; what LLVM does not know or cannot do, it prints, and what that code would
+    have to call is printed here."""
+    answer_lines(_print_what_is_called)
+
+
+def _print_what_is_called(text: str) -> None:
+    if called := undefined_symbols(compile_ir(_PROBE, parse_target(text))):
+        print(_CALLS + ", ".join(called[:_MOST_CALLS]))
 
 
 def _require_base(target: Target) -> None:
@@ -119,19 +121,15 @@ class _Answer:
 
 @lru_cache(maxsize=_MOST_KEPT)
 def _ask(triple: str, cpu: str, features: tuple[str, ...]) -> _Answer:
-    """LLVM ignores what it does not know, and ends the process over what it cannot do, and tells nobody but standard error: hence a
-    process of its own."""
     flags = f" -mattr={','.join(features)}" if features else ""
-    command = [sys.executable, "-m", __name__, f"{KIND} -mtriple={triple} -mcpu={cpu}{flags}"]
     try:
-        with _ASKING:
-            done = subprocess.run(command, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT_SECONDS)
-    except (OSError, subprocess.TimeoutExpired) as error:
+        status, said = _LLVM.ask(f"{KIND} -mtriple={triple} -mcpu={cpu}{flags}")
+    except OSError as error:
         raise _unanswered(triple, type(error).__name__) from error
-    unknown = tuple(dict.fromkeys(_UNKNOWN.findall(done.stderr)))
-    refusal = _refusal(done.returncode, done.stdout, done.stderr)
-    if done.returncode in _ACCIDENTS or (done.returncode and not (unknown or refusal)):
-        raise _unanswered(triple, f"exit status {done.returncode}")
+    unknown = tuple(dict.fromkeys(_UNKNOWN.findall(said)))
+    refusal = _refusal(status, said)
+    if status is not None and (status in _ACCIDENTS or not (unknown or refusal)):
+        raise _unanswered(triple, f"exit status {status}")
     return _Answer(unknown, refusal)
 
 
@@ -145,12 +143,12 @@ def _unanswered(triple: str, reason: str) -> IngotError:
     )
 
 
-def _refusal(status: int, output: str, errors: str) -> str:
-    if said := _REFUSAL.search(errors):
-        return f"LLVM says: {said[1] or said[2]}"
-    if output.startswith(_CALLS):
-        return f"it has no instructions for what {output.removeprefix(_CALLS).strip()} do"
-    return f"LLVM is ended by signal {-status}" if status < 0 else ""
+def _refusal(status: int | None, said: str) -> str:
+    if refused := _REFUSAL.search(said):
+        return f"LLVM says: {refused[1] or refused[2]}"
+    if called := _CALLED.search(said):
+        return f"it has no instructions for what {called[1].strip()} do"
+    return f"LLVM is ended by signal {-status}" if status is not None and status < 0 else ""
 
 
 if __name__ == "__main__":

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import random
 import signal
-import subprocess
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel
+from compiler_service.compiler.codegen.toolchain import support
+from compiler_service.compiler.codegen.toolchain.asking import Answered
 from compiler_service.compiler.codegen.toolchain.elf import undefined_symbols
 from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from compiler_service.compiler.codegen.toolchain.support import require_llvm
@@ -82,18 +82,20 @@ def test_a_target_that_lacks_features_works_or_is_refused(seed: int, tmp_path: P
     np.testing.assert_array_equal(w, (x * x).astype(np.int32))
 
 
-@pytest.mark.parametrize("end", [-signal.SIGKILL, 1, OSError("no process")])
+@pytest.mark.parametrize("end", [-signal.SIGKILL, 1, OSError("no process"), TimeoutError("no answer")])
 def test_an_accident_of_who_is_asked_is_not_remembered(monkeypatch: pytest.MonkeyPatch, end: int | OSError) -> None:
     """Neither as that the target is known, nor as that it is not."""
-    target = parse_target(f"llvm -mtriple=aarch64-linux-gnu -mcpu=nope{end if isinstance(end, int) else 0}")
+    target = parse_target(
+        f"llvm -mtriple=aarch64-linux-gnu -mcpu=nope{end if isinstance(end, int) else type(end).__name__}"
+    )
 
-    def run(command: list[str], **settings: Any) -> subprocess.CompletedProcess[str]:
+    def ask(line: str) -> Answered:
         if isinstance(end, OSError):
             raise end
-        return subprocess.CompletedProcess(command, end, "", "MemoryError")
+        return Answered(end, "MemoryError")
 
     with monkeypatch.context() as patch:
-        patch.setattr(subprocess, "run", run)
+        patch.setattr(support._LLVM, "ask", ask)
         with pytest.raises(IngotError) as caught:
             require_llvm(target)
     assert caught.value.code is ErrorCode.UNAVAILABLE
