@@ -8,12 +8,13 @@ import logging
 import os
 import sys
 import tempfile
+import time
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 from compiler_service.boundary.policy import Grant, Policy
 from compiler_service.boundary.private import held, private_places
@@ -49,6 +50,8 @@ _LIMITS = {"processes": StageLimits.processes}
 """It is the user's own machine and time: memory and seconds are for him to bound."""
 
 _MOST_REPRODUCER_BYTES = 64 << 20
+_LEAST_SECONDS = 1
+"""That tuning is started again for where the time is over, once: a process that ends so late has not said which tasks it has settled."""
 
 logger = logging.getLogger(__name__)
 
@@ -105,15 +108,42 @@ def tune_in_child(
     exists: the one file besides its own that the process may write, and lock, since several may be at work on it. The digests of the
     workloads of the model.
 
+    NOTE: what the process may write is that very file, which `ingot records prune` puts another one in the place of. Then it is started
+    again, for the seconds that are left, and goes on where the records say that it was.
+
     Raises:
         IngotError: as it does; UNAVAILABLE when a part of the boundary is missing that ``INGOT_SANDBOX`` requires.
     """
     prepare(target, options.bundle)
     path = journal.absolute()
     order = {"stage": "tune", "target": target_to_dict(target), "journal": str(path), "again": again}
-    with _work() as work:
-        answer = _run(work, order, source, options, progress, ((str(path), "write"),))
-    return frozenset(map(str, answer.get("workloads", ())))
+    until, is_last = time.monotonic() + options.tune, False
+    while True:
+        granted = _opened(path)
+        with granted, _work() as work:
+            try:
+                answer = _run(work, order, source, options, progress, ((str(path), "write"),))
+                return frozenset(map(str, answer.get("workloads", ())))
+            except StageError:
+                if is_last or _is_at(granted, path):
+                    raise
+        left = until - time.monotonic()
+        options, is_last = replace(options, tune=max(_LEAST_SECONDS, round(left))), left < _LEAST_SECONDS
+
+
+def _opened(journal: Path) -> BinaryIO:
+    """What lies at ``journal`` now, made where somebody has removed it. While it is open no other file gets its number."""
+    with told("the tuning records cannot be written", journal):
+        journal.touch()
+        return journal.open("rb")
+
+
+def _is_at(file: BinaryIO, path: Path) -> bool:
+    """Whether a path still leads to an open file."""
+    try:
+        return os.path.samestat(os.fstat(file.fileno()), path.stat())
+    except OSError:
+        return False
 
 
 def check_in_child(source: ModelSource, options: CompileOptions) -> Mapping[str, Any]:
