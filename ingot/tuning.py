@@ -21,6 +21,7 @@ from shared_ir.machine.target import Target
 from shared_ir.storage.faults import told
 
 if TYPE_CHECKING:
+    from compiler_service.compiler.options import CompileOptions
     from compiler_service.compiler.tune.measuring.trial import Measurer
     from compiler_service.compiler.tune.records.book import RecordBook
     from compiler_service.compiler.tune.records.record import TrialRecord
@@ -60,6 +61,9 @@ class TuningResult:
         model: None where it cannot be run here.
         dropped: gains of single tasks that were not kept, since the model as a whole was no faster with them.
         left: tasks that nothing was tried for: the time was over, or they cannot be measured here. The next run begins with them.
+        workloads: digests of all that the model computes and that schedules could be tried for.
+        methods: which rounding more than plain sums might be used. With others the same workload is another task.
+        settled: tasks that were left for good meanwhile; no earlier run has tuned them.
     """
 
     tasks: tuple[TunedTask, ...]
@@ -69,6 +73,13 @@ class TuningResult:
     model: Comparison | None = None
     dropped: int = 0
     left: int = 0
+    workloads: tuple[str, ...] = ()
+    methods: tuple[str, ...] = ()
+    settled: int = 0
+
+    def has(self, record: TrialRecord) -> bool:
+        """Whether a record is about a task of the model: a file has those of others too, and of the same model with other methods."""
+        return record.workload in self.workloads and frozenset(record.methods) == frozenset(self.methods)
 
 
 def tune(
@@ -126,22 +137,35 @@ class _Run:
     def tune(self, options: dict[str, Any]) -> TuningResult:
         began = time.monotonic()
         with compiler():
+            from compiler_service.compiler.backends.table import backend_of
             from compiler_service.compiler.options import CompileOptions
+            from compiler_service.compiler.pipeline import allowed_methods
         with told("the tuning records cannot be written", self.records):
             self.records.parent.mkdir(parents=True, exist_ok=True)
             self.records.touch()
-            known = self.records.stat().st_size
         require_records(self.records)
-        own = self._measure(CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))}))
-        trials = self._trials_since(known)
-        tasks = _tasks(self._read(own))
-        result = TuningResult(tasks, trials, 0.0, self.records, left=len(own) - len(tasks))
+        known = frozenset(self._lines().split(b"\n"))
+        chosen = CompileOptions.from_dict({**options, "tune": max(1, round(self.seconds))})
+        workloads, methods = self._measure(chosen), allowed_methods(chosen, backend_of(self.target))
+        found = TuningResult(
+            (), 0, 0.0, self.records, workloads=tuple(sorted(workloads)), methods=tuple(sorted(methods))
+        )
+        result = self._counted(found, known)
         if self.measurer is None and result.tasks:
-            result = self._compared(result, options, own)
+            result = self._compared(result, options)
         return replace(result, seconds=time.monotonic() - began)
 
-    def _measure(self, options: Any) -> Collection[str]:
-        """The digests of the workloads of the model: the file has those of others too."""
+    def _counted(self, found: TuningResult, known: Collection[bytes]) -> TuningResult:
+        """With its tasks, and with what was added to the ``known`` lines of the file meanwhile, by whoever shares it."""
+        lines = set(self._lines().split(b"\n")) - set(known)
+        added = [r for r in self._book(b"\n".join(lines)).records() if found.has(r)]
+        trials = sum(not r.confirmed and not r.settled for r in added)
+        settled = len({r.workload for r in added if r.settled})
+        tasks = _tasks(self._read(found))
+        return replace(found, tasks=tasks, trials=trials, settled=settled, left=len(found.workloads) - len(tasks))
+
+    def _measure(self, options: CompileOptions) -> Collection[str]:
+        """The digests of the workloads of the model."""
         source = model_source(self.model, None)
         own = hasattr(self.model, "SerializeToString") or hasattr(self.model, "_compiler_source")
         if has_children() and not self.in_process and not own and self.measurer is None:
@@ -165,7 +189,7 @@ class _Run:
         )
         return frozenset(workloads)
 
-    def _compared(self, result: TuningResult, options: dict[str, Any], own: Collection[str]) -> TuningResult:
+    def _compared(self, result: TuningResult, options: dict[str, Any]) -> TuningResult:
         """The model as a whole, and without the gains that it has none of.
 
         Gains that were measured kernel by kernel may be lost where kernels share caches: smaller ones first are given up.
@@ -176,51 +200,46 @@ class _Run:
         plain = self._compiled(b"", options)
         dropped = 0
         for least in (0.0, _SMALL_GAIN, 1.0):
-            dropped += self._drop(least, own)
-            tuned = self._compiled(self.records.read_bytes(), options)
+            dropped += self._drop(least, result)
+            tuned = self._compiled(self._lines(), options)
             comparison = compare_artifacts(plain, tuned)
             if comparison is None or comparison.tuned <= comparison.default:
-                return replace(result, model=comparison, dropped=dropped, tasks=_tasks(self._read(own)))
-        return replace(result, dropped=dropped, tasks=_tasks(self._read(own)))
+                return replace(result, model=comparison, dropped=dropped, tasks=_tasks(self._read(result)))
+        return replace(result, dropped=dropped, tasks=_tasks(self._read(result)))
 
     def _compiled(self, records: bytes, options: dict[str, Any]) -> Any:
         return compile_here(self.model, self.target, records=records, in_process=self.in_process, **options)
 
-    def _drop(self, least: float, own: Collection[str]) -> int:
+    def _drop(self, least: float, result: TuningResult) -> int:
         """Give up the gains of tasks of the model that are smaller than ``least``; how many there were."""
         with compiler():
             from compiler_service.compiler.tune.records.journal import Journal
             from compiler_service.compiler.tune.records.record import time_after
 
-        book = self._book()
-        found = [r for r in self._read(own) if r.confirmed and 1 - r.share < least]
+        book = self._book(self._lines())
+        found = [r for r in self._read(result) if r.confirmed and 1 - r.share < least]
         Journal(self.records).append(
             [replace(r, confirmed=False, settled=True, time=time_after(book.latest(r.workload))) for r in found]
         )
         return len(found)
 
-    def _trials_since(self, size: int) -> int:
-        """How many trials were added to the file behind its first ``size`` bytes, by whoever shares it."""
-        with compiler():
-            from compiler_service.compiler.tune.records.lines import read_lines
-
-        with self.records.open("rb") as file:
-            file.seek(size)
-            return sum(not r.confirmed and not r.settled for r in read_lines(file.read())[0])
-
-    def _read(self, own: Collection[str]) -> Sequence[TrialRecord]:
+    def _read(self, result: TuningResult) -> Sequence[TrialRecord]:
         """What a compilation takes of each task of the model that was settled, or what it was settled with where that is the default
         schedule: for the target, as this version of the compiler makes it."""
-        book = self._book()
-        settled = [record for record in book.settled() if record.workload in own]
-        return [book.best(record.workload, record.methods) or record for record in settled]
+        book = self._book(self._lines())
+        settled = {record.workload: record for record in book.settled() if result.has(record)}
+        return [book.best(workload, result.methods) or record for workload, record in settled.items()]
 
-    def _book(self) -> RecordBook:
+    def _lines(self) -> bytes:
+        with told("the tuning records cannot be read", self.records):
+            return self.records.read_bytes()
+
+    def _book(self, lines: bytes) -> RecordBook:
         with compiler():
             from compiler_service.compiler.tune.records.book import RecordBook
             from compiler_service.compiler.tune.records.lines import read_lines
 
-        return RecordBook(read_lines(self.records.read_bytes())[0], self.target)
+        return RecordBook(read_lines(lines)[0], self.target)
 
 
 def _seconds(asked: float | str) -> float:
