@@ -112,7 +112,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             **options,
         )
     if arguments.plot:
-        plot_trials(records, chosen_target(arguments.target), arguments.plot)
+        plot_trials(result, chosen_target(arguments.target), arguments.plot)
     _show(result, output)
     return SUCCESS
 
