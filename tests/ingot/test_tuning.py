@@ -6,7 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import onnx
 import pytest
+from onnx import TensorProto, helper
 
 import ingot
 from compiler_service.compiler.codegen.toolchain.host import host_target
@@ -14,6 +16,7 @@ from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.lines import read_lines, write_lines
 from compiler_service.compiler.tune.records.record import TrialRecord
+from ingot.cli.main import main
 from ingot.pairs import Comparison
 from tests.compiler_service.compiler.tune.test_tuned_models import small_model
 
@@ -85,3 +88,35 @@ def test_trials_of_others_are_not_counted(model: Path, settled: Sequence[TrialRe
     found = [r for r in read_lines(records.read_bytes())[0] if r not in foreign]
     assert added
     assert result.trials == sum(not r.confirmed and not r.settled for r in found)
+
+
+def one_node(path: Path, operator: str) -> Path:
+    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [2, 4]) for name in "xy"]
+    graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], "one", ends[:1], ends[1:])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+    return path
+
+
+@pytest.mark.parametrize("operator", ["Relu", "Identity"])
+def test_a_model_with_nothing_to_try_is_not_said_to_be_tuned_before(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], operator: str
+) -> None:
+    words = ["tune", str(one_node(tmp_path / "one.onnx", operator)), "--seconds", "3", "--records", str(tmp_path / "r")]
+    assert main(words) == 0
+    said = capsys.readouterr().err
+    assert "nothing to try" in said
+    assert "earlier runs" not in said
+
+
+def test_a_model_that_was_tuned_before_is_said_to_be(
+    model: Path,
+    settled: Sequence[TrialRecord],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    records = tmp_path / "records.jsonl"
+    records.write_bytes(write_lines(settled))
+    monkeypatch.setattr("ingot.tuning._Run._measure", lambda *_: {r.workload for r in settled})  # all is settled
+    assert main(["tune", str(model), "--records", str(records)]) == 0
+    assert "earlier runs have tuned every task; --again" in capsys.readouterr().err

@@ -195,7 +195,9 @@ def _show(result: TuningResult, output: Output) -> None:
         output.note(
             f"left for another run, for want of time or since they cannot be measured here: {result.left} of the tasks"
         )
-    elif result.tasks and not result.trials:
+    elif not result.trials and (result.settled or not result.workloads):
+        output.note("there is nothing to try: the model has no kernel with a schedule that was not tried")
+    elif not result.trials:
         output.note("earlier runs have tuned every task; --again takes them up once more")
     output.document({**asdict(result), "records": str(result.records)})
 
