@@ -47,12 +47,22 @@ def read_records(path: Path) -> tuple[tuple[TrialRecord, ...], Unreadable]:
 def require_records(path: Path) -> None:
     """Raises IngotError INVALID_ARGUMENT: the file that is to be written is one of something else."""
     if path.exists():
-        found, unreadable = read_records(path)
-        if unreadable.count and not found:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "the file holds no records, and is left as it is",
-                field=str(path),
-                expected="lines of JSON, as `ingot records export` writes them",
-                received=unreadable.reason,
-            )
+        given_records(path)
+
+
+def given_records(path: Path) -> tuple[tuple[TrialRecord, ...], Unreadable]:
+    """As :func:`read_records`, of a file that is said to hold some.
+
+    Raises:
+        IngotError: it cannot be read; INVALID_ARGUMENT, it has something in it, and nothing of that is a record.
+    """
+    found, unreadable = read_records(path)
+    if unreadable.count and not found:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the file holds no records, and is left as it is",
+            field=str(path),
+            expected="lines of JSON, as `ingot records export` writes them",
+            received=unreadable.reason,
+        )
+    return found, unreadable

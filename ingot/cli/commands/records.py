@@ -13,7 +13,7 @@ from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.values import whole
 from ingot.home import RECORDS_FILE, home_directory
-from ingot.record_files import read_records, records_file, require_records
+from ingot.record_files import given_records, read_records, records_file, require_records
 from ingot.sources import compiler
 from ingot.target import chosen_target
 from shared_ir.storage.faults import told
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 KEPT = 100
 """Records of each kernel that `prune` leaves."""
+_KNOWS_NONE = "No records: `ingot tune MODEL` measures some."
+_MATCHES_NOT = "No record matches: without --label and --target there are some."
+_GAINS_NOT = "No schedule is faster than the default one: `ingot records list` shows what was tried."
 
 
 def add_parser(commands: Any) -> None:
@@ -59,7 +62,8 @@ def add_parser(commands: Any) -> None:
 
 
 def _list(arguments: argparse.Namespace, output: Output) -> int:
-    found = sorted(_chosen(arguments, output), key=lambda r: -r.time)
+    found, known = _chosen(arguments, output)
+    found = sorted(found, key=lambda r: -r.time)
     output.document({"records": [_document(record) for record in found]})
     rows = [
         (
@@ -74,7 +78,8 @@ def _list(arguments: argparse.Namespace, output: Output) -> int:
         )
         for record in found
     ]
-    _some(output, ("kernel", "cpu", "rule", "outcome", ">us", ">spread", ">gain", "when"), rows)
+    columns = ("kernel", "cpu", "rule", "outcome", ">us", ">spread", ">gain", "when")
+    _some(output, columns, rows, _MATCHES_NOT if known else _KNOWS_NONE)
     return SUCCESS
 
 
@@ -83,7 +88,8 @@ def _best(arguments: argparse.Namespace, output: Output) -> int:
         from compiler_service.compiler.tune.records.book import best_of
         from compiler_service.compiler.version import compiler_version
 
-    found = sorted(best_of(_chosen(arguments, output)), key=lambda r: (r.compiler != compiler_version(), r.share))
+    chosen, known = _chosen(arguments, output)
+    found = sorted(best_of(chosen), key=lambda r: (r.compiler != compiler_version(), r.share))
     is_used = [record.compiler == compiler_version() for record in found]
     documents = [{**_document(r), "used": used} for r, used in zip(found, is_used, strict=True)]
     output.document({"records": documents})
@@ -99,7 +105,8 @@ def _best(arguments: argparse.Namespace, output: Output) -> int:
         )
         for record, used in zip(found, is_used, strict=True)
     ]
-    _some(output, ("kernel", "cpu", "rule", ">default us", ">us", ">gain", "used"), rows)
+    columns = ("kernel", "cpu", "rule", ">default us", ">us", ">gain", "used")
+    _some(output, columns, rows, _GAINS_NOT if chosen else _MATCHES_NOT if known else _KNOWS_NONE)
     return SUCCESS
 
 
@@ -134,7 +141,7 @@ def _import(arguments: argparse.Namespace, output: Output) -> int:
 
     path = _path(arguments)
     require_records(path)
-    given, unreadable = read_records(arguments.source)
+    given, unreadable = given_records(arguments.source)
     journal = Journal(path)
     known = frozenset(map(write_line, journal.read_new()))
     new = [record for record in merge(given) if write_line(record) not in known]
@@ -149,7 +156,7 @@ def _export(arguments: argparse.Namespace, output: Output) -> int:
     with compiler():
         from compiler_service.compiler.tune.records.lines import write_lines
 
-    data = write_lines(_chosen(arguments, output))
+    data = write_lines(_chosen(arguments, output)[0])
     with told("the records cannot be written", arguments.destination):
         write_atomically(arguments.destination, data)
     count = data.count(b"\n")
@@ -165,16 +172,16 @@ def _path(arguments: argparse.Namespace) -> Path:
     return records_file(arguments.file or home_directory(arguments.home) / RECORDS_FILE)
 
 
-def _chosen(arguments: argparse.Namespace, output: Output) -> Sequence[TrialRecord]:
-    """The records that the options leave; none where an installation has tuned nothing yet."""
+def _chosen(arguments: argparse.Namespace, output: Output) -> tuple[Sequence[TrialRecord], int]:
+    """The records that the options leave, and of how many; none where an installation has tuned nothing yet."""
     path = _path(arguments)
     if arguments.file is None and not path.exists():
-        return ()
+        return (), 0
     found, unreadable = read_records(path)
     _tell(unreadable, path, output)
     target = str(chosen_target(arguments.target)) if arguments.target else ""
     label = getattr(arguments, "label", "")
-    return [r for r in found if (not target or r.target == target) and label in r.label]
+    return [r for r in found if (not target or r.target == target) and label in r.label], len(found)
 
 
 def _tell(unreadable: Unreadable, path: Path, output: Output) -> None:
@@ -192,11 +199,12 @@ def _document(record: TrialRecord) -> Mapping[str, Any]:
     return document_of(record)
 
 
-def _some(output: Output, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+def _some(output: Output, columns: Sequence[str], rows: Sequence[Sequence[Any]], none: str) -> None:
+    """A table; the sentence ``none`` in place of an empty one."""
     if rows:
         output.some(columns, rows)
     else:
-        output.say("No records: `ingot tune MODEL` measures some.")
+        output.say(none)
 
 
 def _cpu(record: TrialRecord) -> str:

@@ -121,6 +121,43 @@ def test_an_installation_that_has_tuned_nothing_has_no_records(file: Path, capsy
     assert "No records" in capsys.readouterr().out
 
 
+def shown(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    capsys.readouterr()
+    assert main(["records", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("choice", [["--label", "Gelu"], ["--target", "raspberry-pi/4b"]])
+@pytest.mark.parametrize("command", ["list", "best"])
+def test_where_no_record_matches_there_are_others(
+    capsys: pytest.CaptureFixture[str], command: str, choice: list[str]
+) -> None:
+    assert shown(capsys, command, *choice).startswith("No record matches")
+    assert ask(capsys, command, *choice) == {"records": []}
+
+
+def test_where_nothing_was_gained_something_was_tried(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_bytes(write_lines(KNOWN[1:3]))
+    assert shown(capsys, "best").startswith("No schedule is faster")
+    assert shown(capsys, "best", "--label", "Gelu").startswith("No record matches")
+    file.write_bytes(b"")
+    for command in ("list", "best"):
+        assert shown(capsys, command, "--label", "Conv").startswith("No records: ")
+
+
+@pytest.mark.parametrize("content", [b"dear diary\n", b"\x80\x03" * 9, b'{"version":1}\n\n', b"\x7fELF\n\n\x00\n"])
+def test_a_file_without_any_record_brings_none_in(
+    file: Path, capsys: pytest.CaptureFixture[str], content: bytes
+) -> None:
+    Path("given").write_bytes(content)
+    assert "holds no records" in refused(capsys, "import", "given")
+    assert of(file) == lines(*KNOWN)
+    assert "holds no records" in refused(capsys, "import", "given", "--file", "fresh/records.jsonl")
+    assert not Path("fresh").exists()
+    Path("empty").touch()
+    assert ask(capsys, "import", "empty") == {"read": 0, "new": 0, "unreadable": 0}
+
+
 @pytest.mark.parametrize("command", [["list"], ["best"], ["export", "out"], ["import"]])
 def test_a_file_that_is_named_must_be_there(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     given = [*command, "missing"] if command == ["import"] else [*command, "--file", "missing"]
