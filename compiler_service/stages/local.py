@@ -32,7 +32,15 @@ from compiler_service.stages.checked import read_check
 from compiler_service.stages.keeping import keeping
 from compiler_service.stages.kept import start_child
 from compiler_service.stages.messages import MOST_LINE_CHARACTERS, MOST_LINES, Lines
-from compiler_service.stages.outcome import StageError, how_it_died, killed_for_memory, read_compiled, read_result
+from compiler_service.stages.outcome import (
+    NO_SPACE,
+    StageError,
+    UnseenError,
+    how_it_died,
+    killed_for_memory,
+    read_compiled,
+    read_result,
+)
 from compiler_service.stages.process import ARTIFACT, JOURNAL, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
 from shared_ir.artifact.value import CompiledArtifact
@@ -41,7 +49,7 @@ from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
 from shared_ir.printable import printable
 from shared_ir.storage.appended import add_lines
-from shared_ir.storage.faults import told
+from shared_ir.storage.faults import require_writable, told
 from shared_ir.storage.files import map_file, read_own, write_atomically
 
 _PASSED_ON = ("DEBUG", "DUMP", "VERIFY")
@@ -186,12 +194,34 @@ def _run(
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
     killed = killed_for_memory()
     status = _attend(work, lines)
+    if status == NO_SPACE:
+        raise _lacks_room([Path(path) for path, access in grants if access == "write"])
     if status:
         raise how_it_died(status, StageLimits.seconds, StageLimits.file_size, killed, refused=False)
     try:
         return read_result(work)
     except StageError as error:
         raise _with_reproducer(error, work / REPRODUCER) from error
+
+
+def _lacks_room(places: Sequence[Path]) -> StageError:
+    """The error of a child that may write to ``places`` and found no room: those that have none now, or, where somebody has made some
+    meanwhile, all of them."""
+    full = [place for place in places if not _has_room(place if place.is_dir() else place.parent)]
+    return UnseenError(
+        ErrorCode.DISK_FULL,
+        "the process that reads the model found no space to write in",
+        field=", ".join(map(str, full or places)),
+        remedy="Make room there; temporary files are where TMPDIR says, and tuning records where --records does.",
+    )
+
+
+def _has_room(folder: Path) -> bool:
+    try:
+        require_writable(folder, "")
+    except IngotError as error:
+        return error.code is not ErrorCode.DISK_FULL
+    return True
 
 
 def _with_reproducer(error: StageError, path: Path) -> StageError:

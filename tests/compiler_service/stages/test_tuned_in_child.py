@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,6 +18,7 @@ from compiler_service.compiler.tune.records.record import TrialRecord
 from ingot.tuning import TuningResult
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.compiler.tune.test_tuned_models import small_model
+from tests.services.small_disk import small_disk
 
 
 @pytest.fixture
@@ -83,3 +86,24 @@ def test_a_tuner_whose_records_are_replaced_without_end_gives_up(model: Path, tm
         ingot.tune(model, seconds=2, records=records, progress=progress)
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
     assert caught.value.field == str(records)
+
+
+@pytest.mark.parametrize("full", ["records", "temporary files"])
+def test_a_disk_that_is_full_is_named(model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, full: str) -> None:
+    with small_disk(tmp_path / "disk", 1 << 20) as disk:
+        if disk is None:
+            pytest.skip("no file system may be mounted here")
+        records = (disk if full == "records" else tmp_path) / "records.jsonl"
+        if full == "temporary files":
+            monkeypatch.setattr(tempfile, "tempdir", str(disk))
+
+        def fill(stage: str, done: int, total: int, message: str) -> None:
+            with contextlib.suppress(OSError), (disk / "all").open("ab", 0) as file:
+                while file.write(bytes(4096)):
+                    pass
+
+        with pytest.raises(IngotError) as caught:
+            ingot.tune(model, seconds=4, records=records, progress=fill)
+        assert caught.value.code is ErrorCode.DISK_FULL
+        assert caught.value.field.startswith(str(records if full == "records" else disk))
+        assert ", " not in caught.value.field
