@@ -20,11 +20,14 @@ from shared_ir.pb.ingot.device.v1 import device_pb2_grpc
 from shared_ir.service_kit.tls import client_tls
 
 if TYPE_CHECKING:
-    from compiler_service.compiler.tune.measuring.device import DevicePool
+    from compiler_service.compiler.tune.measuring.device import DeviceMeasurer, DevicePool
     from compiler_service.compiler.tune.measuring.trial import Outcome
+    from ingot.compiling import Progress
     from shared_ir.machine.target import Target
 
 TUNER_KEY_FILE = "tuner.pem"
+PATIENCE_SECONDS = 60.0
+"""To wait for a device that another tuner has."""
 _CALL_SECONDS = 10.0
 """For a call that computes nothing."""
 _LEAST_BYTES_PER_SECOND = 256 << 10
@@ -32,7 +35,7 @@ _LEAST_BYTES_PER_SECOND = 256 << 10
 _PIECE_BYTES = 1 << 20
 _START_DEVICE = "Start it there with `ingot device serve`, on a port that this machine can reach, or name another one with --device."
 _TRIES = 3
-_PAUSE_SECONDS = 0.3
+_PAUSE_SECONDS, _LOOK_SECONDS = 0.3, 1.0
 _T = TypeVar("_T")
 _LOST = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.CANCELLED, ErrorCode.DEVICE_TIMEOUT})
 _AGAIN = frozenset({ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED})
@@ -68,7 +71,7 @@ class DeviceConnection:
         IngotError: INVALID_ARGUMENT, the address is none, or the token or a TLS file cannot be used.
     """
 
-    def __init__(self, address: str, *, patience: float = 60.0, **credentials: Any) -> None:
+    def __init__(self, address: str, *, patience: float = PATIENCE_SECONDS, **credentials: Any) -> None:
         self.name = device_address(address)
         self._metadata = authorization(credentials.pop("token", ""))
         files = (credentials.pop(name, None) for name in ("ca_certificate", "client_certificate", "client_key"))
@@ -177,29 +180,88 @@ def connect(
     signer: SigningKey,
     *,
     limit: float | None = None,
+    patience: float = PATIENCE_SECONDS,
+    progress: Progress | None = None,
     **credentials: Any,
 ) -> DevicePool:
-    """A measurer on ``devices``, each ``host[:port]``, whose machines run code for ``target``.
+    """A measurer on ``devices``, each ``host[:port]``, whose machines run code for ``target``. It has those that are free, and one at
+    least, from now on and until it is closed; one that another tuner has is asked again from time to time.
 
     Args:
         limit: seconds that a candidate may take for one answer.
+        patience: seconds to wait for one of them where other tuners have all.
+        progress: told, once a second or so, of what is waited for.
         credentials: as of :class:`DeviceConnection`, the same for all.
 
     Raises:
         IngotError: UNAVAILABLE or DEVICE_TIMEOUT, none of them can be reached; UNAUTHENTICATED; ARTIFACT_INCOMPATIBLE, one is another
-            machine; ARTIFACT_UNTRUSTED, one does not trust ``signer``.
+            machine; ARTIFACT_UNTRUSTED, one does not trust ``signer``; RESOURCE_EXHAUSTED, other tuners have all of them.
     """
     with compiler():
         from compiler_service.compiler.tune.measuring.device import LIMIT_SECONDS, DeviceMeasurer, DevicePool
-    connections = [DeviceConnection(address, **credentials) for address in dict.fromkeys(map(device_address, devices))]
-    faults = [_fault(connection, target, signer) for connection in connections]
-    if not connections or all(faults):
-        for connection in connections:
-            connection.close()
-        raise next(iter(faults), None) or IngotError(
-            ErrorCode.INVALID_ARGUMENT, "no device is named", field="devices", expected="host[:port]"
-        )
-    return DevicePool([DeviceMeasurer(own, signer, limit or LIMIT_SECONDS) for own in connections])
+    # Who has several devices does not wait for one that somebody else has: the pool leaves it out, and asks again later.
+    names = dict.fromkeys(map(device_address, devices))
+    connections = [DeviceConnection(address, patience=0.0, **credentials) for address in names]
+    measurers = [DeviceMeasurer(own, signer, limit or LIMIT_SECONDS) for own in connections]
+    pool = DevicePool(measurers)
+    try:
+        faults = [_fault(connection, target, signer) for connection in connections]
+        reached = [own for own, fault in zip(measurers, faults, strict=True) if fault is None]
+        if not reached:
+            raise next(iter(faults), None) or IngotError(
+                ErrorCode.INVALID_ARGUMENT, "no device is named", field="devices", expected="host[:port]"
+            )
+        _await_lease(reached, patience, progress)
+    except BaseException:
+        pool.close()
+        raise
+    return pool
+
+
+def _await_lease(devices: Sequence[DeviceMeasurer], patience: float, progress: Progress | None) -> None:
+    """Until one of them is this tuner's: all that are free become so.
+
+    Raises:
+        IngotError: RESOURCE_EXHAUSTED, none is after ``patience`` seconds; DEVICE_TIMEOUT, they are lost.
+    """
+    began = time.monotonic()
+    while True:
+        faults = [_unleased(own) for own in devices]
+        if None in faults:
+            return
+        busy = [fault for fault in faults if fault is not None and fault.code is ErrorCode.RESOURCE_EXHAUSTED]
+        if not busy:
+            raise next(fault for fault in faults if fault is not None)
+        waited, names = time.monotonic() - began, [own.machine for own in devices]
+        if waited >= patience:
+            raise _busy(names, patience, busy[0])
+        if progress is not None:
+            said = f"waiting until another tuner has gone from {', '.join(names)}"
+            progress("device", int(waited), int(patience), said)
+        time.sleep(min(_LOOK_SECONDS, patience - waited))
+
+
+def _unleased(device: DeviceMeasurer) -> IngotError | None:
+    """Why a device cannot be had now, which may pass."""
+    try:
+        device.lease()
+    except IngotError as error:
+        if error.code not in (ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.DEVICE_TIMEOUT):
+            raise
+        return error
+    return None
+
+
+def _busy(names: Sequence[str], patience: float, said: IngotError) -> IngotError:
+    are = f"device {names[0]} is" if len(names) == 1 else f"devices {', '.join(names)} are"
+    return IngotError(
+        ErrorCode.RESOURCE_EXHAUSTED,
+        f"the {are} busy with another tuner",
+        expected=f"one that is free within {patience:g} s",
+        received=said.message,
+        remedy="Try again when that tuner has ended (`ingot device status HOST` says when it has), or name another device too: "
+        "one tuner measures on a device at a time.",
+    )
 
 
 def _fault(connection: DeviceConnection, target: Target, signer: SigningKey) -> IngotError | None:

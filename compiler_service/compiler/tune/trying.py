@@ -211,7 +211,7 @@ def _ended(problem: SchedulingProblem, future: Future[Default]) -> tuple[Schedul
     try:
         return problem, future.result()
     except IngotError as error:
-        if error.code is ErrorCode.DEVICE_TIMEOUT:
+        if error.code in (ErrorCode.DEVICE_TIMEOUT, ErrorCode.RESOURCE_EXHAUSTED):  # no matter of the problem
             raise
         return problem, error
 

@@ -24,7 +24,7 @@ from ingot.cli.arguments import (
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.usage import Way
 from ingot.cli.values import checked, number
-from ingot.devices import connect, tuner_key
+from ingot.devices import PATIENCE_SECONDS, connect, tuner_key
 from ingot.home import RECORDS_FILE, home_directory
 from ingot.server_address import device_address
 from ingot.sources import compiler
@@ -78,13 +78,15 @@ def _way(arguments: argparse.Namespace) -> Way:
 
 
 @contextmanager
-def _measurer(arguments: argparse.Namespace) -> Iterator[Any]:
-    """What runs trials, where it is not this machine."""
+def _measurer(arguments: argparse.Namespace, progress: Any) -> Iterator[Any]:
+    """What runs trials, where it is not this machine. It is not waited for longer than tuning itself may take."""
     if not arguments.device:
         yield None
         return
     home = home_directory(arguments.home)
-    found = connect(arguments.device, chosen_target(arguments.target), tuner_key(home), **credentials(arguments))
+    patience = min(PATIENCE_SECONDS, arguments.seconds or EFFORTS[arguments.effort])
+    target, given = chosen_target(arguments.target), credentials(arguments)
+    found = connect(arguments.device, target, tuner_key(home), patience=patience, progress=progress, **given)
     try:
         yield found
     finally:
@@ -99,7 +101,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     options = model_options(arguments)
     options |= {"winograd": False} if arguments.no_winograd else {}
     options |= {"strassen": False} if arguments.no_strassen else {}
-    with _measurer(arguments) as measurer, _display(output) as progress:
+    with _display(output) as progress, _measurer(arguments, progress) as measurer:
         result = tune(
             arguments.model,
             arguments.target,

@@ -194,6 +194,43 @@ def test_a_second_tuner_waits_until_the_first_has_gone(device: LocalBoard, measu
         own.close()
 
 
+def test_a_device_that_another_tuner_has_is_waited_for_before_anything_is_tuned(
+    device: LocalBoard, measurer: DeviceMeasurer
+) -> None:
+    measurer.lease()
+    told = list[str]()
+
+    def progress(stage: str, done: int, total: int, message: str) -> None:
+        told.append(message)
+        measurer.close()  # it has been heard that somebody waits
+
+    with pytest.raises(IngotError, match="is busy with another tuner") as caught:
+        connect([device.address], host_target(), KEY, patience=0.0, progress=progress)
+    assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+    assert "leased by another tuner" in caught.value.received
+    assert not told
+    pool = connect([device.address], host_target(), KEY, patience=60.0, progress=progress)
+    assert told == [f"waiting until another tuner has gone from {device.address}"]
+    assert DeviceConnection(device.address).status().is_leased
+    assert pool.run([candidate()], 0.01)[0].kind is OutcomeKind.MEASURED
+    pool.close()
+    assert not DeviceConnection(device.address).status().is_leased
+
+
+def test_of_two_devices_the_one_that_is_free_measures(
+    tmp_path: Path, device: LocalBoard, measurer: DeviceMeasurer
+) -> None:
+    measurer.lease()
+    with board(tmp_path, KEY) as other:
+        pool = connect([device.address, other.address], host_target(), KEY)
+        found = run_at_once(pool, [[candidate()]] * 3, 0.01)
+        assert [outcome.kind for (outcome,) in found] == [OutcomeKind.MEASURED] * 3
+        assert DeviceConnection(other.address).status().runs == 3
+        with pytest.raises(IngotError, match=f"the devices {device.address}, {other.address} are busy"):
+            connect([device.address, other.address], host_target(), KEY, patience=0.0)
+        pool.close()
+
+
 def test_a_lease_that_is_renewed_outlasts_its_time(device: LocalBoard) -> None:
     measurer = DeviceMeasurer(DeviceConnection(device.address), KEY, limit=7.0, lease_seconds=3.0)
     assert measurer.run([candidate(LOOPS), candidate()], 0.05)[1].kind is OutcomeKind.MEASURED

@@ -13,7 +13,7 @@ from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.records.lines import read_lines
 from compiler_service.compiler.tune.records.record import TrialRecord
 from ingot.cli.main import main
-from ingot.devices import connect, tuner_key
+from ingot.devices import DeviceConnection, connect, tuner_key
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.compiler.tune.test_tuned_models import small_model
 from tests.ingot.device.boards import LocalBoard, board
@@ -90,3 +90,17 @@ def test_the_command_measures_on_a_device(model: Path, tmp_path: Path, capsys: p
         assert main([*words, "--device", one.address]) == 0
     assert "tasks faster" in capsys.readouterr().out
     assert read_lines(records.read_bytes())[0]
+
+
+def test_a_device_that_another_tuner_has_is_said_within_the_seconds(
+    model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Nothing is measured, and nothing written."""
+    home, records = tmp_path / "home", tmp_path / "records.jsonl"
+    with start(tmp_path / "one", home) as one:
+        DeviceConnection(one.address).take_lease(600.0)
+        words = ["tune", str(model), "--seconds", "2", "--records", str(records), "--home", str(home)]
+        assert main([*words, "--device", one.address]) == 3
+    said = capsys.readouterr().err
+    assert "is busy with another tuner; expected one that is free within 2 s" in said
+    assert not records.exists()

@@ -9,7 +9,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Protocol
 
@@ -84,7 +84,7 @@ def device_timeout(name: str, reason: str) -> IngotError:
 
 
 class DeviceMeasurer:
-    """A device, leased when the first trials come and until it is closed.
+    """A device, leased when it is asked for or the first trials come, and until it is closed.
 
     Args:
         signer: whose public key the device was told to trust.
@@ -125,6 +125,11 @@ class DeviceMeasurer:
             found += self._fitting(trials[start : start + MOST_TRIALS], seconds)
         return tuple(found)
 
+    def lease(self) -> None:
+        """Have the device from now on. Raises IngotError: DEVICE_TIMEOUT; RESOURCE_EXHAUSTED, another tuner has it."""
+        if self._held is None or self._held.is_lost:
+            self._held = _HeldLease(self._device, self._lease_seconds)
+
     def close(self) -> None:
         """Give the device back."""
         if self._held is not None:
@@ -161,8 +166,8 @@ class DeviceMeasurer:
 
     @contextlib.contextmanager
     def _leased(self) -> Iterator[str]:
-        if self._held is None or self._held.is_lost:
-            self._held = _HeldLease(self._device, self._lease_seconds)
+        self.lease()
+        assert self._held is not None
         try:
             yield self._held.id
         except IngotError as error:
@@ -241,6 +246,7 @@ def _prepared(trials: Sequence[Trial]) -> tuple[dict[str, bytes], tuple[OrderedT
 class _Place:
     measurer: Measurer
     lost_until: float | None = None
+    fault: IngotError | None = None
     is_busy: bool = False
 
 
@@ -282,6 +288,7 @@ class DevicePool:
         lost: IngotError | None = None
         while True:
             place = self._take(lost)
+            place.fault = None
             try:
                 found = place.measurer.run(trials, seconds)
                 place.lost_until = None
@@ -289,7 +296,7 @@ class DevicePool:
             except IngotError as error:
                 if error.code not in _AWAY:
                     raise
-                lost = error
+                lost = place.fault = error
                 place.lost_until = self._clock() + self._retry_seconds
             finally:
                 self._give_back(place)
@@ -304,13 +311,19 @@ class DevicePool:
                 now = self._clock()
                 usable = [p for p in self._places if p.lost_until is None or p.lost_until <= now]
                 if not usable:
-                    raise lost or device_timeout("pool", f"so are all {self.size} devices")
+                    raise replace(lost or self._latest_fault())  # others may raise the same one at the same time
                 free = [place for place in usable if not place.is_busy]
                 if free:
                     place = min(free, key=lambda own: own.lost_until is not None)
                     place.is_busy = True
                     return place
                 self._changed.wait(_LOOK_SECONDS)
+
+    def _latest_fault(self) -> IngotError:
+        """Why there is no device, where other calls have met the reasons."""
+        latest = max((p for p in self._places if p.fault), key=lambda own: own.lost_until or 0.0, default=None)
+        fault = latest.fault if latest is not None else None
+        return fault or device_timeout("pool", f"so are all {self.size} devices")
 
     def _give_back(self, place: _Place) -> None:
         with self._changed:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from compiler_service.compiler.tune.measuring.device import DevicePool, device_timeout
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
+from compiler_service.compiler.tune.problem import BuiltCandidate
+from compiler_service.compiler.tune.trying import Trials
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS
 from tests.compiler_service.compiler.tune.measuring.at_once import run_at_once
+from tests.compiler_service.compiler.tune.toy_problems import ToyProblem
 
 TARGET = PRESETS["raspberry-pi/4b"][0]
 TRIAL = Trial(TARGET, (), (), ())
@@ -123,6 +129,41 @@ def test_batches_without_any_device() -> None:
     with pytest.raises(IngotError) as caught:
         run_at_once(DevicePool(boards), [[TRIAL]] * 3, 1.0)
     assert caught.value.code is ErrorCode.DEVICE_TIMEOUT
+
+
+def busy() -> IngotError:
+    return IngotError(ErrorCode.RESOURCE_EXHAUSTED, "the device is leased by another tuner")
+
+
+def test_a_device_that_another_tuner_has_is_not_called_lost() -> None:
+    """Whoever asks: the one that has met the tuner, and those after him."""
+    clock, only = Clock(), Board("a", [busy(), busy()])
+    pool = DevicePool([only], retry_seconds=20.0, clock=clock)
+    for _ in range(3):
+        with pytest.raises(IngotError, match="leased by another tuner") as caught:
+            pool.run([TRIAL], 1.0)
+        assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+    clock.now = 20.0
+    with pytest.raises(IngotError, match="leased by another tuner"):
+        pool.run([TRIAL], 1.0)
+    clock.now = 40.0
+    assert pool.run([TRIAL], 1.0) == (MEASURED,)
+    assert only.calls == 3
+
+
+@pytest.mark.parametrize("fault", [busy(), lost()])
+def test_a_device_that_is_away_is_no_fault_of_what_was_to_be_measured(fault: IngotError) -> None:
+    class Problem(ToyProblem):
+        def trial(self, built: BuiltCandidate, most_copied: int) -> Trial:
+            return TRIAL
+
+    building: Future[Any] = Future()
+    building.set_result(SimpleNamespace(candidate=None))
+    with Trials([], TARGET, DevicePool([Board("a", [fault])], clock=Clock())) as trials:
+        trials._builders.submit = lambda *_: building  # type: ignore[method-assign]
+        with pytest.raises(IngotError) as caught:
+            list(trials.defaults([Problem(), Problem()], 0.01))
+    assert caught.value.code is fault.code
 
 
 def test_all_are_given_back() -> None:
