@@ -77,10 +77,6 @@ class TuningResult:
     methods: tuple[str, ...] = ()
     settled: int = 0
 
-    def has(self, record: TrialRecord) -> bool:
-        """Whether a record is about a task of the model: a file has those of others too, and of the same model with other methods."""
-        return record.workload in self.workloads and frozenset(record.methods) == frozenset(self.methods)
-
 
 def tune(
     model: Any,
@@ -158,7 +154,7 @@ class _Run:
     def _counted(self, found: TuningResult, known: Collection[bytes]) -> TuningResult:
         """With its tasks, and with what was added to the ``known`` lines of the file meanwhile, by whoever shares it."""
         lines = set(self._lines().split(b"\n")) - set(known)
-        added = [r for r in self._book(b"\n".join(lines)).records() if found.has(r)]
+        added = [r for r in self._book(b"\n".join(lines)).records() if is_about(r, found)]
         trials = sum(not r.confirmed and not r.settled for r in added)
         settled = len({r.workload for r in added if r.settled})
         tasks = _tasks(self._read(found))
@@ -227,7 +223,7 @@ class _Run:
         """What a compilation takes of each task of the model that was settled, or what it was settled with where that is the default
         schedule: for the target, as this version of the compiler makes it."""
         book = self._book(self._lines())
-        settled = {record.workload: record for record in book.settled() if result.has(record)}
+        settled = {record.workload: record for record in book.settled() if is_about(record, result)}
         return [book.best(workload, result.methods) or record for workload, record in settled.items()]
 
     def _lines(self) -> bytes:
@@ -240,6 +236,11 @@ class _Run:
             from compiler_service.compiler.tune.records.lines import read_lines
 
         return RecordBook(read_lines(lines)[0], self.target)
+
+
+def is_about(record: TrialRecord, result: TuningResult) -> bool:
+    """Whether a record is about a task of the model: a file has those of others too, and of the same model with other methods."""
+    return record.workload in result.workloads and frozenset(record.methods) == frozenset(result.methods)
 
 
 def _seconds(asked: float | str) -> float:

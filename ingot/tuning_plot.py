@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ingot.record_files import read_records
 from ingot.sources import compiler
+from ingot.tuning import TuningResult, is_about
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
 from shared_ir.machine.target import Target
@@ -16,7 +17,6 @@ from shared_ir.storage.faults import file_error, require_writable, told
 
 if TYPE_CHECKING:
     from compiler_service.compiler.tune.records.record import TrialRecord
-    from ingot.tuning import TuningResult
 
 _SUFFIX = ".png"
 _MOST_LINES = 12
@@ -77,7 +77,9 @@ def plot_trials(result: TuningResult, target: Target, file: Path) -> None:
     from matplotlib.figure import Figure
 
     made, version = str(target), compiler_version()
-    own = [r for r in read_records(result.records)[0] if result.has(r) and (r.target, r.compiler) == (made, version)]
+    own = [
+        r for r in read_records(result.records)[0] if is_about(r, result) and (r.target, r.compiler) == (made, version)
+    ]
     figure = Figure(figsize=(10, 6), layout="constrained")
     axes = figure.add_subplot(xlabel="trials", ylabel="best time, as a part of the default schedule's")
     lines = list(curves(own).items())[:_MOST_LINES]
