@@ -41,7 +41,8 @@ _LEAST_FREE_BYTES = 1 << 20
 
 
 def pause(error: IngotError, tries: int) -> float | None:
-    """Seconds after which a stage that failed with ``error`` is tried again, having been so ``tries`` times; None for never.
+    """Seconds after which a stage that failed with ``error`` is tried again, having been so after ``tries`` failures of the kind; None for
+    never. Each kind has its own: a stage that has waited for its store is no nearer to its end when its process is killed.
 
     What the process of a stage says of itself is the fault of the model or of the compiler, whatever it says.
     """

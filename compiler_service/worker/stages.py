@@ -208,7 +208,7 @@ class StageWorker:
     def _failed(self, record: JobRecord, number: int, stage: JobStage, error: IngotError) -> None:
         """What passes by itself is tried again later, by whoever then finds it due; anything else has failed."""
         own: JobRecord | TargetRecord = record if number == WHOLE_JOB else record.targets[number]
-        wait = pause(error, own.tries)
+        wait = pause(error, self._store.count_failure(record.id, number, stage, error.code) - 1)
         if wait is None:
             self._note(record, number, stage, f"failed: {error}", "ERROR")
             self._service.fail(record.id, number, error)

@@ -216,6 +216,10 @@ class JobStore:
         """How often the worker of this stage was lost, this time included; 0 of a job that is not here."""
         return int(self._count(keys=[job_key(job)], args=[f"losses.{target}.{stage}", 1]))
 
+    def count_failure(self, job: str, target: int, stage: str, code: str) -> int:
+        """How often this stage has failed with ``code``, this time included; 0 of a job that is not here."""
+        return int(self._count(keys=[job_key(job)], args=[f"failures.{target}.{stage}.{code}", 1]))
+
     def count_tuned(self, job: str, target: int, seconds: float) -> float:
         """For how long a target was tuned in all, these ``seconds`` included; 0 of a job that is not here."""
         return float(self._count(keys=[job_key(job)], args=[f"tuned.{target}", seconds]))

@@ -21,7 +21,7 @@ from compiler_service.worker.run import make_stage_worker
 from compiler_service.worker.stage_outcome import StageOutcome
 from compiler_service.worker.turns import WorkerTurns
 from shared_ir.digest import sha256_hex
-from shared_ir.errors import ErrorCode
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.local import FileStore
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
@@ -125,6 +125,31 @@ def test_what_a_check_says_is_the_word_of_the_model(tmp_path: Path, issues: Any,
     assert last.error is not None
     assert last.error.code is code
     assert len(last.error.message) <= 4000
+
+
+@pytest.mark.usefixtures("toy_stages")
+@pytest.mark.parametrize(("killed", "state"), [(3, JobState.SUCCEEDED), (4, JobState.FAILED)])
+def test_a_stage_that_has_waited_for_its_store_may_be_killed_as_often_as_another(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, killed: int, state: JobState
+) -> None:
+    with uploaded(tmp_path, {"name": "unlucky"}, "x86-64-v3") as (line, turns, submission):
+        job = turns.service.submit(submission).id
+        line.tasks.clear()
+        process = turns.worker._process
+        ends = [ErrorCode.UNAVAILABLE] * 5 + [ErrorCode.STAGE_KILLED] * killed
+
+        def fails(*arguments: Any, **settings: Any) -> Any:
+            if ends:
+                raise IngotError(ends.pop(0), "an accident")
+            return process(*arguments, **settings)
+
+        monkeypatch.setattr(turns.worker, "_process", fails)
+        for _ in range(len(ends)):
+            turns.worker.run(JobStage.INGEST, job)
+        turns.work(JobStage.INGEST, job, WHOLE_JOB)
+        while line.tasks:
+            turns.work(*line.tasks.popleft())
+        assert turns.service.get(job).state is state
 
 
 @pytest.mark.usefixtures("toy_stages")
