@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 
 from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, TrialTiming
@@ -69,6 +70,8 @@ class Remembering:
         return replace(record, confirmed=False, settled=True, time=time_after(task.latest))
 
     def recalled(self, point: Point, candidate: Candidate, record: TrialRecord) -> Tried:
-        """What an earlier run has measured."""
+        """What came of a trial of an earlier run; it has times where it was measured beside the default schedule."""
+        if math.isinf(record.share):
+            return Tried(point, candidate, Outcome(record.outcome))
         own, beside = TrialTiming((record.seconds,)), TrialTiming((record.default_seconds,))
         return Tried(point, candidate, Outcome(record.outcome, own), beside)

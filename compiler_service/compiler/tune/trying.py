@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -62,10 +63,12 @@ class Tried:
 
     @property
     def share(self) -> float | None:
-        """Its time as a part of the default's in the same rounds; None where it is no candidate."""
-        if self.outcome.timing is None or self.beside is None:
+        """Its time as a part of the default's in the same rounds; None where it is no candidate, or no clock could tell one from 0."""
+        own, other = self.outcome.timing, self.beside
+        if self.outcome.kind is not OutcomeKind.MEASURED or own is None or other is None or not other.least:
             return None
-        return self.outcome.timing.least / self.beside.least
+        share = own.least / other.least
+        return share if 0 < share < math.inf else None
 
 
 class Trials(AbstractContextManager["Trials"]):
@@ -153,7 +156,7 @@ class Trials(AbstractContextManager["Trials"]):
         found: list[tuple[TrialTiming, TrialTiming]] = []
         for _ in range(2):
             standing, own = self._run([default.cold, cold], seconds)
-            is_run = own.timing is not None and standing.timing is not None
+            is_run = own.timing is not None and standing.timing is not None and standing.timing.seconds > 0
             if not is_run or problem.disagreement(default.results, own.results, candidate):
                 return False, default.timing, default.timing
             assert own.timing is not None

@@ -6,6 +6,7 @@ gained, is the largest.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,7 +15,6 @@ from typing import Protocol
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tune.cost.ranking import Ranking
-from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.problem import Candidate, SchedulingProblem
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.record import TrialRecord
@@ -180,9 +180,9 @@ class Tuner:
                 continue
             if candidate.digest != record.candidate:  # it is of a template that was changed since, or of somebody else
                 continue
-            share = record.share if record.outcome is OutcomeKind.MEASURED else None
-            task.learn(point, candidate, share)
-            task.keep(self.remembering.recalled(point, candidate, record))
+            tried = self.remembering.recalled(point, candidate, record)
+            task.learn(point, candidate, tried.share)
+            task.keep(tried)
             if record is standing:
                 task.confirmed, task.winner = record.share, record
 
@@ -264,7 +264,7 @@ class Tuner:
         if best.candidate == default.candidate or task.best_share >= task.confirmed * (1 - worth):
             return
         holds, own, other = self.trials.confirmed(task.problem, default, best.candidate, _SECONDS_TO_CONFIRM)
-        share = own.seconds / other.seconds
+        share = own.seconds / other.seconds if other.seconds else math.inf
         if holds and share < task.confirmed:
             task.confirmed, task.winner = share, self.remembering.confirmed(task, best, own, other)
             self.log.append([task.winner])

@@ -134,7 +134,9 @@ def _record(entry: Mapping[str, Any]) -> TrialRecord:
     )
     if record.outcome is OutcomeKind.MEASURED and not record.seconds:
         raise ValueError("a measured candidate takes some time")
-    if record.confirmed and not record.share < 1:
+    if record.settled and record.outcome is not OutcomeKind.MEASURED:
+        raise ValueError("a task is left with a schedule that was measured")
+    if record.confirmed and not 0 < record.share < 1:
         raise ValueError("a candidate that is confirmed is faster than the default schedule")
     return record
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.progress import silent
@@ -23,6 +26,7 @@ from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
 from compiler_service.compiler.tune.watching import TaskProgress
 from compiler_service.compiler.version import compiler_version
 from shared_ir.errors import ErrorCode, IngotError
+from tests.compiler_service.compiler.tune.records.trials import trial
 from tests.compiler_service.compiler.tune.toy_problems import ToyProblem, ToyTrials, bowl
 
 TARGET = host_target()
@@ -191,6 +195,60 @@ def test_a_task_that_takes_no_time_is_left_alone(tmp_path: Path) -> None:
     assert {label for label, _ in trials.tried_points} == {"toy"}
     tuned(tmp_path / "r.jsonl", again, tiny, ToyProblem())
     assert not again.defaults_measured
+
+
+def of_toy(rows: int, columns: int, **said: Any) -> TrialRecord:
+    """What somebody says of a point of the toy problem."""
+    task = TuningTask(ToyProblem())
+    default = {"rows": 2, "columns": 4}
+    values = {name: value for name, value in {"rows": rows, "columns": columns}.items() if value != default[name]}
+    made = trial(of=task.workload, target=str(TARGET), rule="toy", values=values, schedules=())
+    return replace(made, **said)
+
+
+_times = st.sampled_from([0.0, 5e-324, 1e-9, 1e-3, 1.0, 1e300]) | st.floats(0, 1e9)
+_said = st.fixed_dictionaries(
+    {
+        "rows": st.sampled_from([1, 2, 4, 6, 8, 12]),
+        "columns": st.integers(1, 4),
+        "outcome": st.sampled_from(OutcomeKind),
+        "seconds": _times,
+        "default_seconds": _times,
+        "confirmed": st.booleans(),
+        "settled": st.booleans(),
+        "time": st.floats(0, 1e9),
+    }
+)
+
+
+@given(st.lists(_said, max_size=6), st.booleans())
+@settings(max_examples=60, deadline=None)
+def test_whatever_is_on_record_the_next_run_goes_on(said: list[dict[str, Any]], again: bool) -> None:
+    """Candidates that failed have no times, and those of others may be any."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "r.jsonl"
+        Journal(path).append([of_toy(**one) for one in said])
+        records = tuned(path, ToyTrials(), ToyProblem(), again=again)
+        assert all(0 < r.share < 1 for r in [best(records, ToyProblem())] if r is not None)
+
+
+@pytest.mark.parametrize("outcome", [k for k in OutcomeKind if k is not OutcomeKind.MEASURED])
+@pytest.mark.parametrize("again", [False, True])
+def test_a_candidate_that_failed_is_known_to_the_next_run(tmp_path: Path, outcome: OutcomeKind, again: bool) -> None:
+    path, trials = tmp_path / "r.jsonl", ToyTrials()
+    Journal(path).append([of_toy(8, 2, outcome=outcome, seconds=0.0, default_seconds=0.0)])
+    record = best(tuned(path, trials, ToyProblem(), again=again), ToyProblem())
+    assert record is not None
+    assert record.share > 0.25
+    assert ("toy", {"rows": 8, "columns": 2}) not in trials.tried_points
+
+
+def test_a_time_without_that_of_the_default_is_no_gain(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    Journal(path).append([of_toy(8, 2, seconds=1e-9, default_seconds=0.0)])
+    record = best(tuned(path, ToyTrials(), ToyProblem()), ToyProblem())
+    assert record is not None
+    assert dict(record.values) != {"rows": 8, "columns": 2}
 
 
 def test_two_tuners_repeat_none_of_each_others_trials(tmp_path: Path) -> None:

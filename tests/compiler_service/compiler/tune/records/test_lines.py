@@ -96,6 +96,8 @@ def test_any_bytes_are_read(data: bytes) -> None:
         (edited(seconds=0.0), "takes some time"),
         (edited(time=1e300), "beyond the year 9999"),
         (edited(confirmed=True, default_seconds=1e-4), "faster than the default"),
+        (edited(confirmed=True, seconds=1e-300, default_seconds=1e300), "faster than the default"),
+        (edited(settled=True, outcome="crashed"), "left with a schedule that was measured"),
         (edited(confirmed=1), "true or false"),
         (edited(settled=None), "true or false"),
         (edited(label=3), "label is no text"),
