@@ -14,7 +14,9 @@ from compiler_service.compiler.schedule.default import methods_of, open_schedule
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.schedule.model.analysis import KernelView
-from compiler_service.compiler.tune.measuring.contents import disagreement, drawn
+from compiler_service.compiler.tensor_expr.tensor import Tensor
+from compiler_service.compiler.tune.measuring.contents import NO_NUMBER, disagreement, drawn, proves_something
+from compiler_service.compiler.tune.measuring.roles import is_exact, positions
 from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer
 from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, CodeLayout, LoweredCandidate
 from shared_ir.expr.dim import evaluate
@@ -44,6 +46,11 @@ class KernelProblem:
     @property
     def text(self) -> str:
         return self._kernel.key
+
+    @property
+    def standing(self) -> str:
+        """Nothing: its default schedule and its extents follow from the definition."""
+        return ""
 
     @property
     def label(self) -> str:
@@ -83,8 +90,21 @@ class KernelProblem:
         return Trial(self._target, built.code, (layout.launch(tuple(range(len(buffers)))),), tuple(buffers))
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
-        dtype = self._kernel.definition.output.dtype
-        return next(filter(None, (disagreement(a, b, dtype) for a, b in zip(expected, found, strict=True))), "")
+        output = self._kernel.definition.output
+        pairs = zip(expected, found, strict=True)
+        return next(filter(None, (disagreement(a, b, output.dtype, is_exact=self._is_exact) for a, b in pairs)), "")
+
+    def fault(self, results: Sequence[bytes]) -> str:
+        output = self._kernel.definition.output
+        return "" if all(proves_something(r, output.dtype) for r in results) else NO_NUMBER
+
+    @cached_property
+    def _is_exact(self) -> bool:
+        return is_exact(self._kernel.definition.output)
+
+    @cached_property
+    def _positions(self) -> frozenset[Tensor]:
+        return positions([self._kernel.definition.output])
 
     def rounds_more(self, candidate: Candidate) -> bool:
         """Whether it is computed by a method that rounds more than plain sums."""
@@ -102,7 +122,8 @@ class KernelProblem:
         if known:
             return np.ascontiguousarray(preparation.apply(known[0], tensor))
         shape = tuple(evaluate(extent, self.extents) for extent in tensor.shape)
-        return np.ascontiguousarray(preparation.apply(drawn(shape, tensor.dtype, number), tensor))
+        numbers = drawn(shape, tensor.dtype, number, is_position=tensor in self._positions)
+        return np.ascontiguousarray(preparation.apply(numbers, tensor))
 
     def _copies(self, number: int, size: int, most_copied: int) -> int:
         """Weights come from where an inference has left them; activations were written by the kernel before."""

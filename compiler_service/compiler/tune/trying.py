@@ -170,9 +170,19 @@ class Trials(AbstractContextManager["Trials"]):
         built = building.result()
         trial = problem.trial(built, MOST_COPIED)
         outcome = self._measurer.run([trial], seconds)[0]
+        said = f"the default schedule of {problem.label} cannot be measured"
         if outcome.timing is None:
-            message = f"the default schedule of {problem.label} cannot be measured: {outcome.reason}"
-            raise IngotError(ErrorCode.COMPILER_FAULT, message, node=problem.label)
+            raise IngotError(ErrorCode.COMPILER_FAULT, f"{said}: {outcome.reason}", node=problem.label)
+        fault = problem.fault(outcome.results)
+        if fault:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{said}: {fault}",
+                node=problem.label,
+                expected="some finite numbers among the results",
+                received="infinities, or what is no number",
+                remedy="Measure with numbers of which it makes some, or leave it as it is.",
+            )
         cold = problem.trial(built, MOST_COPIED_TO_CONFIRM)
         return Default(built.candidate, trial, cold, outcome.results, outcome.timing)
 
