@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -30,6 +30,7 @@ from compiler_service.compiler.schedule.language.knobs import NO_VALUES, Knobs, 
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tune.measuring.contents import drawn
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
+from compiler_service.compiler.tune.measuring.roles import positions
 from compiler_service.compiler.tune.measuring.trial import Measurer, OutcomeKind
 from compiler_service.compiler.tune.programs import ProgramProblem
 from compiler_service.compiler.tune.records.book import RecordBook
@@ -125,7 +126,7 @@ def tune(
         again: go on with what ``records`` have tuned already, and measure what was not tried.
         symbols: values of the symbols of extents to measure with; 64 for others.
         arrays: numbers to measure with, one array for each placeholder of ``args``; by default floats between -1 and 1, bytes of any
-            value, and 0 for other integers.
+            value, small whole numbers for wider integers, and 0 for those that say where something is read.
         measurer: what runs candidates; this machine by default.
         seed: of what is drawn in the search.
         progress: is called now and then, with the number of trials and the least seconds so far.
@@ -279,7 +280,8 @@ def _problem(
     given = tuple(a for a in args if isinstance(a, Tensor) and is_placeholder(a))
     read = _read(default, given)
     sizes = {name: symbols.get(name, _EXTENT) for name in sorted(_symbols(default))}
-    numbers = _numbers(read, given, sizes, arrays)
+    used = positions(t for t, value in default._program.values.items() if value.name in default._program.outputs)
+    numbers = _numbers(read, given, sizes, arrays, used)
     return ProgramProblem(make, rule, target, numbers, sizes), schedule, given
 
 
@@ -325,8 +327,12 @@ def _numbers(
     given: tuple[Tensor, ...],
     sizes: Mapping[str, int],
     arrays: Sequence[np.ndarray] | None,
+    used: Collection[Tensor],
 ) -> dict[Tensor, np.ndarray]:
-    found = {t: drawn(tuple(evaluate(d, sizes) for d in t.shape), t.dtype, number) for number, t in enumerate(read)}
+    found = {
+        t: drawn(tuple(evaluate(d, sizes) for d in t.shape), t.dtype, number, is_position=t in used)
+        for number, t in enumerate(read)
+    }
     if arrays is None:
         return found
     if not isinstance(arrays, list | tuple) or len(arrays) != len(given):

@@ -95,12 +95,16 @@ class SchedulingProblem(Protocol):
 
     Attributes:
         text: what it computes, equal for problems that differ only in names.
+        standing: what else decides how long the default schedule takes, which all shares are relative to; empty where that follows from
+            the text, the target and the version of the compiler.
         label: for people.
         extents: what its symbols are while it is measured.
     """
 
     @property
     def text(self) -> str: ...
+    @property
+    def standing(self) -> str: ...
     @property
     def label(self) -> str: ...
     @property
@@ -124,3 +128,6 @@ class SchedulingProblem(Protocol):
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
         """How results differ, as a sentence; empty where they are the same but for rounding."""
+
+    def fault(self, results: Sequence[bytes]) -> str:
+        """Why nothing could be compared with the ``results`` of the default schedule, as a sentence; empty where it can."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -18,7 +19,8 @@ from compiler_service.compiler.schedule.staging.lowered import LoweredKernel, Lo
 from compiler_service.compiler.schedule.staging.program import StagedProgram
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from compiler_service.compiler.tensor_expr.text import print_tensors
-from compiler_service.compiler.tune.measuring.contents import disagreement
+from compiler_service.compiler.tune.measuring.contents import NO_NUMBER, disagreement, proves_something
+from compiler_service.compiler.tune.measuring.roles import is_exact
 from compiler_service.compiler.tune.measuring.trial import Content, Trial, TrialBuffer
 from compiler_service.compiler.tune.problem import BuiltCandidate, Candidate, CodeLayout, LoweredCandidate
 from shared_ir.errors import ErrorCode, IngotError
@@ -83,9 +85,16 @@ class ProgramProblem:
 
     @property
     def text(self) -> str:
-        """The definitions, and what schedules them: shares of the time of one default say nothing of another one's."""
+        """The definitions, and what schedules them."""
         results = (t for t, v in self._plain.values.items() if v.name in self._plain.outputs)
         return "\n".join((self._rule, *map(print_tensors, results)))
+
+    @cached_property
+    def standing(self) -> str:
+        """The default candidate, which a template may have another one of tomorrow, or with other arguments, and the extents: shares of
+        the time of one say nothing of another one's."""
+        sizes = ", ".join(f"{name} = {extent}" for name, extent in self._extents.items())
+        return f"default {self.candidate(Knobs()).digest} with {sizes or 'no symbols'}"
 
     @property
     def label(self) -> str:
@@ -135,9 +144,23 @@ class ProgramProblem:
         if len(expected) != len(found):
             return f"it has {len(found)} results in place of {len(expected)}"
         program: StagedProgram = candidate.program
-        kinds = (k.stage.value.dtype for k in program.kernels() if k.stage.name in program.outputs)
-        pairs = zip(expected, found, kinds, strict=True)
-        return next(filter(None, (disagreement(a, b, dtype) for a, b, dtype in pairs)), "")
+        kinds = [k.stage.value.dtype for k in program.kernels() if k.stage.name in program.outputs]
+        if kinds != [t.dtype for t in self._results]:
+            return f"it gives {', '.join(kinds)} in place of {', '.join(t.dtype for t in self._results)}"
+        exact = map(is_exact, self._results)
+        triples = zip(expected, found, kinds, exact, strict=True)
+        return next(filter(None, (disagreement(a, b, dtype, is_exact=e) for a, b, dtype, e in triples)), "")
+
+    def fault(self, results: Sequence[bytes]) -> str:
+        kinds = (t.dtype for t in self._results)
+        return "" if all(map(proves_something, results, kinds)) else NO_NUMBER
+
+    @cached_property
+    def _results(self) -> tuple[Tensor, ...]:
+        """The definitions of the results, in the order in which a call has them."""
+        program = self._plain
+        definitions = {value.name: tensor for tensor, value in program.values.items()}
+        return tuple(definitions[k.stage.name] for k in program.kernels() if k.stage.name in program.outputs)
 
     def _size(self, tensor: Tensor) -> int:
         return evaluate(product(tensor.shape), self._extents) * tensor.dtype.itemsize

@@ -49,7 +49,8 @@ class TuningTask:
 
     def __init__(self, problem: SchedulingProblem, launches: int = 1, seed: int = 0, is_alone: bool = False) -> None:
         self.problem, self.launches = problem, launches
-        self.workload = Workload.of(problem.text, problem.label, tuple(problem.extents.values()))
+        extents = tuple(problem.extents.values())
+        self.workload = Workload.of(problem.text, problem.label, extents, problem.standing)
         self.default: Default | None = None
         self.latest = 0.0
         self._leaders: list[Tried] = []

@@ -13,6 +13,7 @@ import pytest
 
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
 from compiler_service.compiler.tune.measuring.trial import Outcome, Trial, TrialTiming
+from compiler_service.compiler.tune.records.lines import read_lines
 from ingot import te
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -234,6 +235,89 @@ def test_what_a_template_was_before_it_was_changed_is_no_answer(measurer: BySize
     if first.values:
         assert again.trials, "what was best is no longer there"
     assert again.values.get("width", 4) in (2, 4)
+
+
+def shaped(cfg: te.Config, a: te.Tensor, w: te.Tensor, kinds: tuple[int, ...], default: int) -> te.Schedule:
+    """The larger the kind, the less code."""
+    c = te.sum((24, 32), 40, lambda i, j, k: a[i, k] * w[k, j], name="C")
+    s = te.schedule(c)
+    _, _, row, column = s[c].tile("i", "j", 16 >> cfg.choice("kind", kinds, default), 16)
+    s[c].reorder("k", row, column)
+    s[c].vectorize(column)
+    s[c].unroll(row)
+    return s
+
+
+@pytest.mark.parametrize("by_arguments", [False, True])
+def test_an_answer_is_one_beside_the_default_that_there_is(
+    measurer: BySize, tmp_path: Path, by_arguments: bool
+) -> None:
+    """A default that became faster, since the template was edited or has other arguments, is no slower than what won before."""
+    path = tmp_path / "trials.jsonl"
+
+    def run(*given: Any) -> te.Tuned:
+        own = te.template(shaped) if by_arguments else te.template(lambda cfg, a, w: shaped(cfg, a, w, *given))
+        args = [A, W, *given] if by_arguments else [A, W]
+        return te.tune(own, args, seconds=ENOUGH, measurer=measurer, records=path)
+
+    first = run((1, 2), 1)
+    assert dict(first.values) == {"kind": 2}
+    again = run((1, 2, 3), 3)
+    assert dict(again.values) == {}
+    assert again.seconds == again.default_seconds < first.seconds
+    third = run((1, 2, 3), 3)
+    assert (third.trials, third.seconds) == (0, again.seconds)
+
+
+def test_what_was_tuned_for_other_sizes_is_where_a_search_begins(measurer: BySize, tmp_path: Path) -> None:
+    n, path = te.var("n"), tmp_path / "trials.jsonl"
+    a = te.placeholder((n, 40), name="A")
+
+    @te.template
+    def rows(cfg: te.Config, a: te.Tensor, w: te.Tensor) -> te.Schedule:
+        c = te.sum((n, 32), 40, lambda i, j, k: a[i, k] * w[k, j], name="C")
+        s = te.schedule(c)
+        _, inner = s[c].split("j", cfg.choice("width", (4, 8, 16, 32), default=32))
+        s[c].reorder("k", inner)
+        s[c].unroll(inner)
+        return s
+
+    def run(extent: int) -> te.Tuned:
+        return te.tune(rows, [a, W], seconds=ENOUGH, measurer=measurer, records=path, symbols={"n": extent})
+
+    first = run(3)
+    other = run(50)
+    assert other.trials
+    assert (run(3).trials, run(50).trials) == (0, 0)
+    trials = [r for r in read_lines(path.read_bytes())[0] if not r.settled and not r.confirmed]
+    assert {r.sizes[-1] for r in trials} == {3, 50}
+    assert next(r for r in trials if r.sizes[-1] == 50).values == first.values
+
+
+def test_a_product_of_integers_that_leaves_out_terms_is_none(measurer: BySize) -> None:
+    x, y = (te.placeholder((8, 16), "int32", name="X"), te.placeholder((16, 8), "int32", name="Y"))
+
+    @te.template
+    def short(cfg: te.Config, x: te.Tensor, y: te.Tensor) -> te.Schedule:
+        terms = 8 if cfg.flag("short", default=False) else 16
+        return te.schedule(te.sum((8, 8), terms, lambda i, j, k: x[i, k] * y[k, j], name="Z"))
+
+    tuned = te.tune(short, [x, y], seconds=ENOUGH, measurer=measurer)
+    assert (dict(tuned.values), tuned.failed) == ({}, 1)
+
+
+def test_positions_are_inside(measurer: BySize) -> None:
+    table, at = te.placeholder((3, 8), name="T"), te.placeholder((24,), "int64", name="P")
+    found = te.compute((24, 8), lambda i, j: table[at[i], j], name="G")
+    assert te.tune(found, [table, at], seconds=2.0, measurer=measurer).seconds > 0
+
+
+@pytest.mark.parametrize("what", [float("inf"), float("nan")])
+def test_a_default_without_a_number_is_nothing_to_compare_with(measurer: BySize, what: float) -> None:
+    found = te.compute((24, 40), lambda i, j: A[i, j] * 0.0 - what, name="B")
+    with pytest.raises(IngotError, match="no finite number") as caught:
+        te.tune(found, [A], seconds=SECONDS, measurer=measurer)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 @pytest.mark.parametrize("seconds", [-1.0, float("nan"), float("inf"), True, "quick"])

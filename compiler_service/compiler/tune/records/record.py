@@ -36,7 +36,7 @@ class Workload:
 
     Attributes:
         digest: of the text that tells kernels apart (:attr:`compiler_service.compiler.program.kernels.Kernel.key`): the definition,
-            printed, and which arguments are constant.
+            printed, and which arguments are constant; and of what else its default schedule hangs on, where that does not follow.
         family: of the same text with every number replaced: equal for workloads that differ in sizes.
         sizes: the whole numbers of the text in their order, and then the extents that symbols had when it was measured.
         label: for people: the operators.
@@ -48,14 +48,16 @@ class Workload:
     label: str
 
     @classmethod
-    def of(cls, text: str, label: str, extents: Sequence[int] = ()) -> Self:
+    def of(cls, text: str, label: str, extents: Sequence[int] = (), standing: str = "") -> Self:
         """The workload of a kernel with this ``text``; ``extents`` of its symbols, in their order.
 
-        Numbers with a fraction or an exponent, such as the epsilon of a normalisation, are no sizes.
+        What ``standing`` says besides (:attr:`compiler_service.compiler.tune.problem.SchedulingProblem.standing`) tells workloads apart,
+        and no families. Numbers with a fraction or an exponent, such as the epsilon of a normalisation, are no sizes.
         """
         whole = [min(int(n[0]), _MOST_SIZE) for n in _NUMBER.finditer(text) if n[1] is None and n[2] is None]
         family = _NUMBER.sub("#", text)
-        return cls(kernel_digest(text), kernel_digest(family), (*whole, *extents), label)
+        exact = f"{text}\n{standing}" if standing else text
+        return cls(kernel_digest(exact), kernel_digest(family), (*whole, *extents), label)
 
 
 def kernel_digest(text: str) -> str:

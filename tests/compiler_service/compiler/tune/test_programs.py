@@ -18,9 +18,12 @@ from compiler_service.compiler.tune import programs
 from compiler_service.compiler.tune.building import Builders
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
 from compiler_service.compiler.tune.measuring.trial import Outcome, Trial
-from compiler_service.compiler.tune.programs import ProgramProblem
+from compiler_service.compiler.tune.programs import MakeProgram, ProgramProblem
+from compiler_service.compiler.tune.records.record import Workload, distance
+from compiler_service.compiler.tune.tasks import TuningTask
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
+from shared_ir.expr import cast
 from shared_ir.expr.dim import symbol
 
 N = symbol("n")
@@ -68,6 +71,37 @@ def test_candidates_are_told_apart_by_their_schedules() -> None:
     assert first.digest == same.digest != other.digest
     assert "tiled" in own.text
     assert own.label == "scaled, rows by tiled"
+
+
+def test_what_shares_of_time_hang_on_is_told_apart_in_one_family() -> None:
+    def other_default(knobs: Knobs) -> StagedProgram:
+        program = StagedProgram.of([SCALED, ROWS])
+        steps = (Split("scaled", "i", knobs.choice("tile", (2, 4), 4)),)
+        return program.with_stage(replace(program.stage("scaled"), steps=steps))
+
+    def workload(make: MakeProgram, extent: int) -> Workload:
+        return TuningTask(ProgramProblem(make, "tiled", host_target(), {X: NUMBERS}, {"n": extent})).workload
+
+    one, longer, other = workload(tiled, 7), workload(tiled, 9), workload(other_default, 7)
+    assert one == workload(tiled, 7)
+    assert len({w.digest for w in (one, longer, other)}) == 3
+    assert len({w.family for w in (one, longer, other)}) == 1
+    assert 0 == distance(one, other) < distance(one, longer) < 1
+
+
+def test_results_of_another_type_are_others() -> None:
+    own = problem()
+    halved = compute((N, 5), lambda i, j: cast(X[i, j], DType.INT32), name="scaled", axes=("i", "j"))
+    candidate = replace(own.candidate(Knobs()), program=StagedProgram.of([halved, ROWS]))
+    results = run(own, Knobs())[1].results
+    assert "in place of" in own.disagreement(results, results, candidate)
+
+
+def test_results_without_a_number_prove_nothing() -> None:
+    own = problem()
+    rows, scaled = run(own, Knobs())[1].results
+    assert own.fault([rows, scaled]) == ""
+    assert "no finite number" in own.fault([rows, np.full(35, np.nan, np.float32).tobytes()])
 
 
 def test_results_are_compared_one_by_one() -> None:

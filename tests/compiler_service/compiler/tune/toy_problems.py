@@ -34,6 +34,10 @@ class ToyProblem:
     def text(self) -> str:
         return f"a toy called {self.label}"
 
+    @property
+    def standing(self) -> str:
+        return ""
+
     def candidate(self, knobs: Knobs) -> Candidate:
         rows = knobs.choice("rows", (1, 2, 4, 6, 8, 12), default=2)
         columns = knobs.choice("columns", (1, 2, 3, 4), default=4)
@@ -48,6 +52,9 @@ class ToyProblem:
         raise NotImplementedError
 
     def disagreement(self, expected: Sequence[bytes], found: Sequence[bytes], candidate: Candidate) -> str:
+        return ""
+
+    def fault(self, results: Sequence[bytes]) -> str:
         return ""
 
 
