@@ -19,27 +19,24 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
 import numpy as np
 
-from compiler_service.compiler.schedule.language.knobs import NO_VALUES, Knobs, Values
-from compiler_service.compiler.schedule.staging.program import StagedProgram
-from compiler_service.compiler.tune.measuring.contents import drawn
+from compiler_service.compiler.schedule.language.knobs import Values
+from compiler_service.compiler.tune.bounded import BoundedTemplate
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
-from compiler_service.compiler.tune.measuring.roles import positions
-from compiler_service.compiler.tune.measuring.trial import Measurer, OutcomeKind
-from compiler_service.compiler.tune.programs import ProgramProblem
+from compiler_service.compiler.tune.measuring.trial import Measurer, Outcome, OutcomeKind
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.journal import Journal
 from compiler_service.compiler.tune.records.record import TrialRecord
 from compiler_service.compiler.tune.remembering import Remembering
-from compiler_service.compiler.tune.sketches.sketch import sketch
+from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
-from compiler_service.compiler.tune.trying import Trials
+from compiler_service.compiler.tune.trying import Trials, Tried
 from compiler_service.compiler.tune.tuner import Tuner, TuningEffort
 from compiler_service.compiler.tune.tuning import require_measurable
 from compiler_service.compiler.tune.watching import TaskProgress
@@ -49,15 +46,12 @@ from ingot.artifact import chosen_target
 from ingot.functions import CompiledFunction
 from ingot.record_files import records_file
 from ingot.te.building import build
+from ingot.te.problems import TunedSpace
 from ingot.te.scheduling import Schedule
 from ingot.te.templates import Template
-from ingot.te.tensors import Tensor, is_placeholder
+from ingot.te.tensors import Tensor
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import dim_symbols, evaluate
 from shared_ir.machine.target import Target
-
-_EXTENT = 64
-"""Elements along an axis whose length only a call knows, while it is measured."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +118,8 @@ def tune(
         records: a file of trials, JSON lines (docs/tuning.md): what is in it is not measured again, and each trial is added as it ends.
             What a run has tuned, the next one takes from there without a trial.
         again: go on with what ``records`` have tuned already, and measure what was not tried.
-        symbols: values of the symbols of extents to measure with; 64 for others.
+        symbols: values of the symbols of extents to measure with, at least 1; 64 for others. What ``records`` have of other values is
+            where the search begins.
         arrays: numbers to measure with, one array for each placeholder of ``args``; by default floats between -1 and 1, bytes of any
             value, small whole numbers for wider integers, and 0 for those that say where something is read.
         measurer: what runs candidates; this machine by default.
@@ -133,30 +128,32 @@ def tune(
 
     Raises:
         IngotError: INVALID_ARGUMENT, ``what`` is neither, ``seconds`` are no time, ``args`` lack a placeholder that is read, ``arrays``
-            do not fit, the default schedule does not, or this machine cannot run the target; COMPILER_FAULT, the default schedule cannot
-            be run; INVALID_TARGET; DEVICE_TIMEOUT, the measurer is lost.
+            or ``symbols`` do not fit, the default schedule does not, its results have no finite number, or this machine cannot run the
+            target; DEADLINE_EXCEEDED, the template takes longer than 10 s for its default; COMPILER_FAULT, the default schedule cannot be
+            run; INVALID_TARGET; DEVICE_TIMEOUT, the measurer is lost.
     """
     machine = chosen_target(target)
     _require_meant(what, seconds)
     _require_kinds(args, symbols, seed)
     if measurer is None:
         require_measurable(machine)
-    problem, schedule, given = _problem(what, args, machine, symbols or {}, arrays)
-    task = TuningTask(problem, seed=seed, is_alone=True)
+    space = TunedSpace.of(what, args, machine, symbols or {}, arrays)
+    task = TuningTask(space.problem, seed=seed, is_alone=True)
     log = _Log(None if records is None else Journal(records_file(Path(records))), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
     runs = measurer or LocalMeasurer()
     remembering = Remembering(str(machine), runs.machine, compiler_version())
+    _listen(space, task, book, log, remembering, seconds)
     try:
-        with Trials([problem], machine, runs) as trials:
+        with Trials([space.problem], machine, runs) as trials:
             tuner = Tuner(trials, book, log, remembering, TuningEffort(seconds, again), log.hear)
             tuner.run([task])
             if task.default is None and (again or not tuner.is_settled(task)):  # no time, or it could not be run
-                task.begin(trials.default(problem, seconds), ())
+                task.begin(trials.default(space.problem, seconds), ())
     finally:
         if measurer is None:
             runs.close()
-    return _tuned(_end(task, book, log, remembering), log, schedule, given, machine)
+    return _tuned(_end(task, book, log, remembering), log, space, machine)
 
 
 def _require_meant(what: object, seconds: object) -> None:
@@ -188,6 +185,14 @@ def _require_kinds(args: object, symbols: Mapping[str, int] | None, seed: object
     require_kind(seed, int, "seed", "a whole number")
     for name, value in (symbols or {}).items():
         require_kind(value, int, f"symbols[{name!r}]", "a whole number")
+        if value < 1:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "nothing can be measured with that size",
+                field=f"symbols[{name!r}]",
+                expected="at least 1",
+                received=str(value)[:80],
+            )
 
 
 @dataclass
@@ -230,6 +235,24 @@ class _Log:
         return [r for r in self.made if not r.confirmed and not r.settled]
 
 
+def _listen(
+    space: TunedSpace, task: TuningTask, book: RecordBook, log: _Log, remembering: Remembering, seconds: float
+) -> None:
+    """Answers with which a template takes too long are on record, and it is not asked with those that are."""
+    make = space.make
+    if not isinstance(make, BoundedTemplate):
+        return
+
+    def hear(values: Values, error: IngotError) -> None:
+        tried = Tried(Point.of(values), None, Outcome(OutcomeKind.LATE, reason=str(error)))
+        log.append([remembering.record(task, tried)])
+
+    for record in book.of(task.workload.digest):
+        if record.outcome is OutcomeKind.LATE and not record.schedules and record.compiler == remembering.compiler:
+            make.know(record.values)
+    make.hear, make.until = hear, log.began + seconds
+
+
 def _end(task: TuningTask, book: RecordBook, log: _Log, remembering: Remembering) -> TrialRecord:
     """What tuning ended with, in this run or in the one before."""
     settled = [r for r in log.made if r.settled]
@@ -248,12 +271,11 @@ def _answer(task: TuningTask, book: RecordBook) -> TrialRecord | None:
 def _tuned(
     record: TrialRecord,
     log: _Log,
-    schedule: Callable[[Values], Schedule],
-    args: tuple[Tensor, ...],
+    space: TunedSpace,
     target: Target,
 ) -> Tuned:
     return Tuned(
-        schedule(record.values),
+        space.schedule(record.values),
         record.values,
         record.seconds,
         record.spread,
@@ -262,95 +284,6 @@ def _tuned(
         len(log.tried),
         sum(r.outcome is not OutcomeKind.MEASURED for r in log.tried),
         tuple(log.history),
-        args,
+        space.given,
         target,
     )
-
-
-def _problem(
-    what: Template | Tensor | Sequence[Tensor],
-    args: Sequence[Any],
-    target: Target,
-    symbols: Mapping[str, int],
-    arrays: Sequence[np.ndarray] | None,
-) -> tuple[ProgramProblem, Callable[[Values], Schedule], tuple[Tensor, ...]]:
-    """What is tuned, what makes the schedule with given answers, and the placeholders among ``args``."""
-    make, schedule, rule = _space(what, args, target)
-    default = schedule(NO_VALUES)
-    given = tuple(a for a in args if isinstance(a, Tensor) and is_placeholder(a))
-    read = _read(default, given)
-    sizes = {name: symbols.get(name, _EXTENT) for name in sorted(_symbols(default))}
-    used = positions(t for t, value in default._program.values.items() if value.name in default._program.outputs)
-    numbers = _numbers(read, given, sizes, arrays, used)
-    return ProgramProblem(make, rule, target, numbers, sizes), schedule, given
-
-
-def _space(
-    what: Template | Tensor | Sequence[Tensor], args: Sequence[Any], target: Target
-) -> tuple[Callable[[Knobs], StagedProgram], Callable[[Values], Schedule], str]:
-    """What makes programs by knobs, what makes the schedule with given answers, and the name of it."""
-    if isinstance(what, Template):
-        given: Template = what
-        rule = f"template {given.name}"
-        return lambda knobs: given(knobs, *args)._program, lambda values: given(Knobs(values), *args), rule
-    outputs = (what,) if isinstance(what, Tensor) else tuple(what)
-    plain = Schedule(*outputs)._program
-
-    def generated(values: Values) -> Schedule:
-        found = Schedule(*outputs)
-        found._commit(sketch(plain, target, Knobs(values)))
-        return found
-
-    return lambda knobs: sketch(plain, target, knobs), generated, "sketches"
-
-
-def _read(schedule: Schedule, given: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-    """The placeholders that are read, all of which must be ``given``."""
-    read = tuple(t for t in schedule._program.values if is_placeholder(t))
-    missing = [t.name for t in read if t not in given]
-    if missing:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "the arguments lack a tensor that is read",
-            expected=", ".join(missing),
-            received=", ".join(t.name for t in given) or "none",
-        )
-    return read
-
-
-def _symbols(schedule: Schedule) -> set[str]:
-    return set(dim_symbols(d for t in schedule._program.values for d in t.shape))
-
-
-def _numbers(
-    read: tuple[Tensor, ...],
-    given: tuple[Tensor, ...],
-    sizes: Mapping[str, int],
-    arrays: Sequence[np.ndarray] | None,
-    used: Collection[Tensor],
-) -> dict[Tensor, np.ndarray]:
-    found = {
-        t: drawn(tuple(evaluate(d, sizes) for d in t.shape), t.dtype, number, is_position=t in used)
-        for number, t in enumerate(read)
-    }
-    if arrays is None:
-        return found
-    if not isinstance(arrays, list | tuple) or len(arrays) != len(given):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "the arrays do not fit",
-            field="arrays",
-            expected=f"a list of {len(given)}, one for each placeholder",
-            received=str(len(arrays)) if isinstance(arrays, list | tuple) else repr(arrays)[:80],
-        )
-    arrays = [np.asarray(a) for a in arrays]
-    for tensor, array in zip(given, arrays, strict=True):
-        wanted = found.get(tensor)
-        if wanted is not None and (array.shape, array.dtype) != (wanted.shape, wanted.dtype):
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"the array of {tensor.name} does not fit",
-                expected=f"{wanted.dtype}{list(wanted.shape)}",
-                received=f"{array.dtype}{list(array.shape)}",
-            )
-    return {t: a for t, a in zip(given, arrays, strict=True) if t in found}

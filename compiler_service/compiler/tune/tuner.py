@@ -15,6 +15,7 @@ from typing import Protocol
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.language.knobs import Knobs
 from compiler_service.compiler.tune.cost.ranking import Ranking
+from compiler_service.compiler.tune.measuring.trial import OutcomeKind
 from compiler_service.compiler.tune.problem import Candidate, SchedulingProblem
 from compiler_service.compiler.tune.records.book import RecordBook
 from compiler_service.compiler.tune.records.record import TrialRecord
@@ -22,7 +23,7 @@ from compiler_service.compiler.tune.remembering import Remembering
 from compiler_service.compiler.tune.search.point import Point
 from compiler_service.compiler.tune.tasks import TuningTask
 from compiler_service.compiler.tune.trying import Trials, Tried, refused
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 
 _BATCH = 8
 """Points that a search is asked for at a time."""
@@ -173,6 +174,11 @@ class Tuner:
             if record.compiler != self.remembering.compiler or record.methods != self.remembering.methods:
                 continue
             point = Point.of(record.values)
+            if (
+                record.outcome is OutcomeKind.LATE and not record.schedules
+            ):  # its template took too long, and would again
+                task.pass_over(point)
+                continue
             try:
                 candidate = task.of_point(point)
             except Exception:  # it was refused then too
@@ -244,12 +250,13 @@ class Tuner:
                 yield point, candidate
 
     def _candidate(self, task: TuningTask, point: Point) -> Candidate | None:
-        """None where no schedule comes of the answers, which is on record then."""
+        """None where no schedule comes of the answers, which is on record then, unless there was no time for it."""
         try:
             return task.of_point(point)
         except Exception as error:  # whatever a rule met
             task.pass_over(point)
-            self.log.append([self.remembering.record(task, Tried(point, None, refused(error)))])
+            if not (isinstance(error, IngotError) and error.code is ErrorCode.DEADLINE_EXCEEDED):
+                self.log.append([self.remembering.record(task, Tried(point, None, refused(error)))])
             return None
 
     def _claimed(self, task: TuningTask, candidate: Candidate) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler_service.compiler.tune import bounded
 from compiler_service.compiler.tune.measuring.local import LocalMeasurer
-from compiler_service.compiler.tune.measuring.trial import Outcome, Trial, TrialTiming
+from compiler_service.compiler.tune.measuring.trial import Outcome, OutcomeKind, Trial, TrialTiming
 from compiler_service.compiler.tune.records.lines import read_lines
 from ingot import te
+from ingot.te import problems
 from shared_ir.errors import ErrorCode, IngotError
 
 SECONDS = 6.0
@@ -215,6 +218,71 @@ def test_a_point_at_which_a_template_raises_is_passed_over(measurer: BySize) -> 
     tuned = te.tune(awkward, [A], seconds=ENOUGH, measurer=measurer)
     assert tuned.trials >= 2
     assert tuned.values.get("size") != 0
+
+
+def test_a_point_at_which_a_template_takes_too_long_is_left_and_known(
+    measurer: BySize, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(bounded, "SECONDS_OF_TEMPLATE", 0.5)
+    asked, over, path = list[int](), threading.Event(), tmp_path / "trials.jsonl"
+
+    @te.template
+    def stuck(cfg: te.Config, a: te.Tensor) -> te.Schedule:
+        width = cfg.choice("width", (2, 4, 8, 40), default=8)
+        asked.append(width)
+        if width == 4:
+            over.wait(100)
+        c = te.compute((24, 40), lambda i, j: te.exp(a[i, j]), name="C")
+        s = te.schedule(c)
+        s[c].unroll(s[c].split("j", width)[1])
+        return s
+
+    tuned = te.tune(stuck, [A], seconds=ENOUGH, measurer=measurer, records=path)
+    again = te.tune(stuck, [A], seconds=ENOUGH, measurer=measurer, records=path, again=True)
+    over.set()
+    assert asked.count(4) == 1
+    assert tuned.failed == 1
+    assert again.trials == 0
+    (late,) = [r for r in read_lines(path.read_bytes())[0] if r.outcome is OutcomeKind.LATE]
+    assert dict(late.values) == {"width": 4}
+
+
+def test_a_template_whose_default_takes_too_long_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problems, "SECONDS_OF_TEMPLATE", 0.2)
+    over = threading.Event()
+    with pytest.raises(IngotError, match="takes too long") as caught:
+        te.tune(te.template(lambda cfg, a: over.wait(100)), [A])  # type: ignore[arg-type, return-value]
+    over.set()
+    assert caught.value.code is ErrorCode.DEADLINE_EXCEEDED
+
+
+def row_sums(extra: int = 0) -> tuple[te.Tensor, te.Tensor]:
+    n = te.var("n")
+    x = te.placeholder((n - extra, 8), name="X")
+    return x, te.sum((n - extra,), 8, lambda i, k: x[i, k], name="Y")
+
+
+@pytest.mark.parametrize("extent", [-1, 0, 2**28, 2**40, 10**30])
+def test_sizes_that_cannot_be_measured_are_refused(extent: int) -> None:
+    x, y = row_sums()
+    with pytest.raises(IngotError) as caught:
+        te.tune(y, [x], symbols={"n": extent})
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.field.startswith("symbols")
+
+
+def test_so_are_those_that_leave_less_than_nothing() -> None:
+    x, y = row_sums(extra=5)
+    with pytest.raises(IngotError, match="less than no elements") as caught:
+        te.tune(y, [x], symbols={"n": 3})
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_a_tensor_that_is_too_large_is_refused() -> None:
+    x = te.placeholder((1 << 40,), name="X")
+    with pytest.raises(IngotError, match="too large to be measured") as caught:
+        te.tune(te.compute((1 << 40,), lambda i: x[i] + 1.0, name="Y"), [x])
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "args")
 
 
 def test_what_a_template_was_before_it_was_changed_is_no_answer(measurer: BySize, tmp_path: Path) -> None:

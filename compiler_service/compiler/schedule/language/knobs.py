@@ -34,6 +34,8 @@ C = TypeVar("C")
 
 NO_VALUES: Values = MappingProxyType({})
 _MOST_WHOLE = 2**63 - 1
+_MOST_NESTED = 8
+"""Tuples within tuples of an option."""
 _MOST_NUMBERS = 1 << 16
 """Largest number of options of a range."""
 _MOST_EVEN_PIECES = 24
@@ -87,6 +89,18 @@ class Knobs:
         self._values, self._otherwise = values, otherwise
         self.asked: dict[str, Knob] = {}
         self._prefix = ""
+        self._hear: Callable[[Mapping[str, Knob]], None] = _unheard
+
+    @property
+    def is_default(self) -> bool:
+        """Whether everything is answered by the model."""
+        return not self._values and self._otherwise is as_the_model
+
+    def watched(self, hear: Callable[[Mapping[str, Knob]], None]) -> Self:
+        """The same knobs, of which ``hear`` is told those that were asked for, each time that one is; what it raises the template meets."""
+        inner = copy(self)
+        inner._hear = hear
+        return inner
 
     def within(self, name: str) -> Self:
         """The same knobs for a part of the template: those that it asks for are called ``name.``, and what it calls them."""
@@ -119,6 +133,7 @@ class Knobs:
             knob = Knob(name, listed, default, default)
             value = given if any(_is_same(given, option) for option in listed) else self._otherwise(knob)
             known = self.asked[name] = Knob(name, listed, default, cast(Value, value))
+            self._hear(self.asked)
         elif known.options != listed:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
@@ -142,7 +157,7 @@ class Knobs:
         for argument in (low, high, default):
             _require_whole(name, argument)
         _require_whole(name, step, 1)
-        _require_whole(name, len(range(low, high + 1, step)), 0, _MOST_NUMBERS)
+        _require_whole(name, max(0, (high - low) // step + 1), 0, _MOST_NUMBERS)
         return self.choice(name, _sorted({*range(low, high + 1, step), default}), default)
 
     def split(self, name: str, extent: Dim, default: int, *, multiple: int = 1, most: int = 1 << 30) -> int:
@@ -176,6 +191,10 @@ class Knobs:
         return min(left, key=_cost)[1]
 
 
+def _unheard(asked: Mapping[str, Knob]) -> None:
+    """Nobody is told."""
+
+
 def _cost(entry: tuple[float, object]) -> float:
     return entry[0]
 
@@ -186,17 +205,30 @@ def _is_same(given: object, option: Value) -> bool:
 
 
 def _require_answers(name: str, options: Iterable[object]) -> None:
-    for option in options:
-        if isinstance(option, tuple):
-            _require_answers(name, option)
-        elif not isinstance(option, bool | int | str):
+    for option in (name, *options):
+        if not _is_answer(option, _MOST_NESTED):
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
-                f"an option of the knob {name!r} cannot be put on record",
-                field=name,
-                expected="whole numbers, texts, true or false, or tuples of such",
-                received=repr(option)[:80],
+                f"an option of the knob {name!a}, or its name, cannot be put on record",
+                field=ascii(name)[1:-1],
+                expected=f"whole numbers of 64 bits, texts, true or false, or tuples of such, at most {_MOST_NESTED} in each other",
+                received=_shown(option),
             )
+
+
+def _is_answer(option: object, nested: int) -> bool:
+    if isinstance(option, tuple):
+        return nested > 0 and all(_is_answer(part, nested - 1) for part in option)
+    if isinstance(option, str):
+        return option.isascii() or not any("\ud800" <= letter <= "\udfff" for letter in option)  # halves of letters
+    return isinstance(option, int) and abs(option) <= _MOST_WHOLE
+
+
+def _shown(option: object) -> str:
+    try:
+        return ascii(option)[:80]
+    except (ValueError, RecursionError):  # more digits than are printed, or nested deep
+        return f"a very long {type(option).__name__}"
 
 
 def _require_whole(name: str, given: object, least: int = -_MOST_WHOLE, most: int = _MOST_WHOLE) -> None:
@@ -206,7 +238,7 @@ def _require_whole(name: str, given: object, least: int = -_MOST_WHOLE, most: in
             f"the knob {name!r} cannot be asked for",
             field=name,
             expected=f"whole numbers, this one from {least} to {most}",
-            received=repr(given)[:80],
+            received=_shown(given),
         )
 
 

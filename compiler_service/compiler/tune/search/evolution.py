@@ -76,8 +76,11 @@ class Evolution:
     def tell(self, point: Point, seconds: float | None) -> None:
         """See :class:`~compiler_service.compiler.tune.search.face.Search`."""
         self._seen.add(point)
-        asked = self._asked.pop(point, None) or asked_at(self._make, point.values)
-        if asked is None or seconds is None:
+        asked = self._asked.pop(point, None)
+        if seconds is None:
+            return
+        asked = asked or asked_at(self._make, point.values)
+        if asked is None:
             return
         self._scored.append((seconds, asked))
         self._scored.sort(key=lambda scored: scored[0])

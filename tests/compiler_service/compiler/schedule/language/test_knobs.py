@@ -138,16 +138,44 @@ def test_candidates_are_narrowed_down_one_attribute_after_the_other() -> None:
     assert ask({"rows": 2, "columns of it": 16})[0] == (2, 4)
 
 
-@pytest.mark.parametrize("option", [0.5, [1], None, (1, (2.0,)), print])
+def nested(depth: int) -> tuple[Any, ...]:
+    found: tuple[Any, ...] = ()
+    for _ in range(depth):
+        found = (found,)
+    return found
+
+
+@pytest.mark.parametrize(
+    "option",
+    [0.5, [1], None, (1, (2.0,)), print, nested(10), nested(100_000), 2**63, -(10**5000), ("a", "\ud800")],
+    ids=lambda option: type(option).__name__,
+)
 def test_an_option_that_no_record_can_hold_is_refused(option: Any) -> None:
     with pytest.raises(IngotError) as caught:
         Knobs().choice("size", (option, 1), default=1)
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "size")
 
 
+@pytest.mark.parametrize("name", ["\ud800", "rows \udfff"])
+def test_a_name_that_no_record_can_hold_is_refused(name: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        Knobs().flag(name, default=False)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert str(caught.value).isprintable()
+
+
+def test_options_may_be_nested() -> None:
+    assert Knobs({"order": (("i", ("j",)), 2)}).choice("order", (1, (("i", ("j",)), 2)), default=1) == (
+        ("i", ("j",)),
+        2,
+    )
+
+
 @pytest.mark.parametrize(
     "ask",
     [
+        lambda knobs: knobs.range("size", -(2**63) + 1, 2**63 - 1, 8),
+        lambda knobs: knobs.range("size", 1, 10**5000, 8),
         lambda knobs: knobs.range("size", 1, 8, 8, step=0),
         lambda knobs: knobs.range("size", 1.5, 8, 8),
         lambda knobs: knobs.range("size", 1, 10**9, 8),
