@@ -37,15 +37,18 @@ class Times:
         pipe.execute()
 
     def left(self, record: JobRecord) -> float | None:
-        """Seconds of work until a job has finished, without those in which it waits for a worker; None where they are not known."""
+        """Seconds of work until a job has finished, without those in which it waits for a worker; None where they are not known. Where
+        something is still to be tuned, stages of which nothing is known count nothing: most of the time is what tuning was told to take.
+        """
         if record.state.finished or any(t.follows for t in record.targets if not t.state.finished):
             return None
         known = {name: float(text) for name, text in self._redis.hgetall(_key(record)).items()}
         known |= {f"any|{stage}": d.total / sum(d.counts) for stage, d in self._counters.stages().items()}
         own = [n for n, target in enumerate(record.targets) if not target.state.finished]
         whole = ([JobStage.INGEST] if own and not record.passed else []) + [JobStage.PUBLISH]
-        before_and_after = _sum([_left(record, WHOLE_JOB, stage, known) for stage in whole])
-        each = [_sum([_left(record, n, stage, known) for stage in remaining(record, n)]) for n in own]
+        is_tuned = any(JobStage.TUNE in remaining(record, n) for n in own)
+        before_and_after = _sum([_left(record, WHOLE_JOB, stage, known) for stage in whole], is_tuned)
+        each = [_sum([_left(record, n, stage, known) for stage in remaining(record, n)], is_tuned) for n in own]
         targets = _sum(each)
         if before_and_after is None or targets is None:
             return None
@@ -71,9 +74,9 @@ def _names(record: JobRecord, number: int, stage: JobStage) -> list[str]:
     return [name] if number == WHOLE_JOB else [name, f"{name}|{record.targets[number].target}"]
 
 
-def _sum(seconds: list[float | None]) -> float | None:
+def _sum(seconds: list[float | None], passes_over: bool = False) -> float | None:
     known = [own for own in seconds if own is not None]
-    return sum(known) if len(known) == len(seconds) else None
+    return sum(known) if passes_over or len(known) == len(seconds) else None
 
 
 def _key(record: JobRecord) -> str:

@@ -74,6 +74,11 @@ def test_nothing_is_known_before_anything_was_compiled_and_then_something_is(ins
     times = process.service.times
     first = process.jobs.get(process.submit(MODEL, "m", ("host",)).id)
     assert times.left(first) is None
+    tuned = replace(first, options={"tune": 100})
+    assert times.left(tuned) == pytest.approx(100), "of the first job too it is known how long it is tuned"
+    tuning = replace(tuned.targets[0], leased=True, stage=JobStage.TUNE, began=time.time() - 60)
+    assert times.left(replace(tuned, passed="ingest", targets=(tuning,))) == pytest.approx(40, abs=0.5)
+    assert times.left(replace(tuned, passed="ingest", targets=(replace(tuning, passed="tune"),))) is None
     process.work()
     assert times.left(process.service.get(first.id)) is None  # it has finished
     other = process.jobs.get(process.submit({"name": "n"}, "n", ("host",)).id)
