@@ -133,15 +133,12 @@ def tune(
             run; INVALID_TARGET; DEVICE_TIMEOUT, the measurer is lost.
     """
     machine = chosen_target(target)
-    _require_meant(what, seconds)
-    _require_kinds(args, symbols, seed)
-    if measurer is None:
-        require_measurable(machine)
+    _require_meant(what, seconds, args, symbols, seed)
+    runs = measurer or _this_machine(machine)
     space = TunedSpace.of(what, args, machine, symbols or {}, arrays)
     task = TuningTask(space.problem, seed=seed, is_alone=True)
     log = _Log(None if records is None else Journal(records_file(Path(records))), time.monotonic(), progress)
     book = RecordBook(log.known(), machine)
-    runs = measurer or LocalMeasurer()
     remembering = Remembering(str(machine), runs.machine, compiler_version())
     _listen(space, task, book, log, remembering, seconds)
     try:
@@ -156,7 +153,17 @@ def tune(
     return _tuned(_end(task, book, log, remembering), log, space, machine)
 
 
-def _require_meant(what: object, seconds: object) -> None:
+def _this_machine(target: Target) -> LocalMeasurer:
+    require_measurable(target)
+    return LocalMeasurer()
+
+
+def _require_meant(
+    what: object, seconds: object, args: object, symbols: Mapping[str, int] | None, seed: object
+) -> None:
+    require_kind(args, (list, tuple), "args", "a list of what is read")
+    require_kind(seed, int, "seed", "a whole number")
+    _require_sizes(symbols)
     parts = [what] if isinstance(what, Tensor | Template) else what
     if not isinstance(what, Template) and not (
         isinstance(parts, list | tuple) and all(isinstance(p, Tensor) for p in parts)
@@ -179,10 +186,8 @@ def _require_meant(what: object, seconds: object) -> None:
         )
 
 
-def _require_kinds(args: object, symbols: Mapping[str, int] | None, seed: object) -> None:
-    require_kind(args, (list, tuple), "args", "a list of what is read")
+def _require_sizes(symbols: Mapping[str, int] | None) -> None:
     require_kind({} if symbols is None else symbols, Mapping, "symbols", "{'n': 128}")
-    require_kind(seed, int, "seed", "a whole number")
     for name, value in (symbols or {}).items():
         require_kind(value, int, f"symbols[{name!r}]", "a whole number")
         if value < 1:
