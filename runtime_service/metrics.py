@@ -80,7 +80,8 @@ SHARE = Family(
     "ingot_model_share",
     GAUGE,
     (*_MODEL, "label"),
-    "Part of the requests without a version that a label or number of a split policy gets, from 0 to 1.",
+    "Part of the requests without a version that a label or number of a split policy gets, from 0 to 1; the first term has that of what is "
+    "not served.",
 )
 WEIGHTS = Family(
     "ingot_model_weights_bytes", GAUGE, _MODEL, "Memory of the weights of a version, which its instances share."

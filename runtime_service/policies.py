@@ -56,13 +56,26 @@ class PolicyCatalogue:
 class Selection:
     """The versions to serve, in ascending order, the one that unversioned requests go to, and the labels among them.
 
-    ``shares`` are those who share the unversioned requests; where there are none, all of them go to the default.
+    ``shares`` are those who share the unversioned requests; where there are none, all of them go to the default. ``term`` is the first of
+    the policy, which names the default; ``missing`` says why other terms of it stand for no version.
     """
 
     versions: tuple[int, ...]
     default: int
     labels: Mapping[str, int]
     shares: tuple[Share, ...] = ()
+    term: str = ""
+    missing: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def served_shares(self) -> tuple[Share, ...]:
+        """Who gets which part of the requests: what belongs to a term that is not served counts for the first one, which has it."""
+        weights: dict[tuple[str, int], int] = {}
+        for share in self.shares:
+            is_served = self.labels.get(share.term, whole_number(share.term)) == share.version
+            to = (share.term, share.version) if is_served else (self.term, self.default)
+            weights[to] = weights.get(to, 0) + share.weight
+        return tuple(Share(term, version, weight) for (term, version), weight in weights.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,24 +126,30 @@ class VersionPolicy:
         """
         chosen: list[int] = []
         shares = []
+        missing = {}
         for index, term in enumerate(self.terms):
             resolved = _resolve(term.name, catalogue)
-            if index == 0 and term.name in catalogue.faults:
-                raise catalogue.faults[term.name]
-            if not resolved and (index == 0 or whole_number(term.name) is not None):
-                raise IngotError(
-                    ErrorCode.NOT_FOUND,
-                    f"the store has no version {term.name!r} of the model",
-                    expected=some_of([*sorted(catalogue.versions), *sorted(catalogue.labels)]) or "(none)",
-                    received=term.name,
-                    remedy="Publish that version, set the label, or change the version policy.",
-                )
+            fault = catalogue.faults.get(term.name) or (None if resolved else _no_version(term.name, catalogue))
+            if fault is not None:
+                if index == 0 or (not resolved and whole_number(term.name) is not None):
+                    raise fault
+                missing[term.name] = str(fault)
             chosen += resolved
             if term.weight:
                 shares.append(Share(term.name, (resolved or chosen)[0], term.weight))
         versions = tuple(sorted(set(chosen)))
         labels = {label: version for label, version in catalogue.labels.items() if version in versions}
-        return Selection(versions, chosen[0], labels, tuple(shares))
+        return Selection(versions, chosen[0], labels, tuple(shares), self.terms[0].name, missing)
+
+
+def _no_version(term: str, catalogue: PolicyCatalogue) -> IngotError:
+    return IngotError(
+        ErrorCode.NOT_FOUND,
+        f"the store has no version {term!r} of the model",
+        expected=some_of([*sorted(catalogue.versions), *sorted(catalogue.labels)]) or "(none)",
+        received=term,
+        remedy="Publish that version, set the label, or change the version policy.",
+    )
 
 
 def _term(text: str) -> PolicyTerm | None:

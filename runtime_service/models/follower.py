@@ -75,6 +75,7 @@ class Follower:
         for name in self._wanted.configure(models):
             self._unread.add(name)
             self._registry.add(name)
+        self._registry.is_discovering = self._wanted.has_template
 
     def load(self, name: str, policy: str = "") -> None:
         """Load what ``policy`` says of a model, now, and keep following it; without one by the policy that it has, or had last.
@@ -99,7 +100,7 @@ class Follower:
             for served in loaded:
                 self._registry.install(served)
                 self._retries.pop((name, served.version), None)
-            self._selections[name] = selection
+            self._select(name, selection)
             self._settled.discard(name)
             self._activate(name, selection)
         self._changed()
@@ -183,6 +184,8 @@ class Follower:
                 self._discover(found)
             elif name not in self._wanted:
                 self._unread.discard(name)
+        if all(name in self._wanted for name in self._unread):
+            self._registry.is_discovering = False
         return True
 
     def _discover(self, model: ModelSettings) -> None:
@@ -198,7 +201,7 @@ class Follower:
         with self._turns.turn():
             if self._wanted.discoverable(model.name) is not None:  # nobody has loaded it meanwhile
                 self._wanted.put(model)
-                self._selections[model.name] = selection
+                self._select(model.name, selection)
                 self._registry.add(model.name, came_later=self._has_tried)
         self._unread.discard(model.name)
 
@@ -253,8 +256,16 @@ class Follower:
             if not self._registry.loaded(model.name):
                 self._registry.set_status(VersionStatus(model.name, 0, VersionState.UNAVAILABLE, str(error)))
             raise
-        self._selections[model.name] = selection
+        self._select(model.name, selection)
         self._unread.discard(model.name)
+
+    def _select(self, name: str, selection: Selection) -> None:
+        """What the policy of a model asks for from now on; what is not there is said once."""
+        before = self._selections.get(name)
+        for term, reason in selection.missing.items():
+            if before is None or term not in before.missing:
+                _LOG.warning("%s: %s of its policy is not served: %s", name, term, reason)
+        self._selections[name] = selection
 
     def _try(self, model: ModelSettings, version: int) -> bool:
         """Load one version, unless it is too soon after the last failure, which becomes its state; whether it was tried."""

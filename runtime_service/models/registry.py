@@ -30,7 +30,7 @@ class VersionState(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class VersionStatus:
-    """State of one version; ``version`` 0 stands for a model of which no version could be chosen.
+    """State of one version; ``version`` 0 stands for what no version could be chosen for: a model, or labels of its policy.
 
     ``attempts`` counts the loads that were tried since the last success, ``reason`` says why the last one failed.
     """
@@ -60,6 +60,8 @@ class ModelRegistry:
         self._lock = threading.Lock()
         self._models: dict[str, _Model] = {}
         self._split: set[str] = set()
+        self.is_discovering = False
+        """Whether models may be served that are not known here yet: nobody has named them, and the store was not read to its end."""
 
     @property
     def splits(self) -> bool:
@@ -78,7 +80,7 @@ class ModelRegistry:
 
         Raises:
             WouldWait: it may not, and would be drawn once more where it had to: those that have to wait would be the fewer.
-            IngotError: NOT_FOUND, no such model or version here; UNAVAILABLE, it is loading or failed to load.
+            IngotError: NOT_FOUND, no such model or version here; UNAVAILABLE, it is loading, or may be, or failed to load.
         """
         with self._lock:
             model = self._model(name)
@@ -94,7 +96,7 @@ class ModelRegistry:
             return served
 
     def ready_versions(self, name: str) -> tuple[int, ...]:
-        """Raises IngotError NOT_FOUND: no such model here."""
+        """Raises IngotError NOT_FOUND: no such model here; UNAVAILABLE: that is not known yet."""
         with self._lock:
             return tuple(sorted(self._model(name).served))
 
@@ -178,7 +180,10 @@ class ModelRegistry:
                 return ()
             model.complete = model.complete or set(selection.versions) <= model.served.keys()
             model.active = _merge(selection, model.active, frozenset(model.served))
-            self._share(name, model.active.shares)
+            if selection.missing:
+                why = "; ".join(f"{term}: {reason}" for term, reason in selection.missing.items())
+                self._set(model, VersionStatus(name, 0, VersionState.UNAVAILABLE, why))
+            self._share(name, model.active)
             if selection.default not in model.served:
                 return ()
             return tuple(version for version in sorted(model.served) if version not in model.active.versions)
@@ -195,11 +200,14 @@ class ModelRegistry:
             self._drop(model, version)
             if not model.served:
                 model.active = None
-                self._share(name, ())
+                self._share(name, None)
             return served
 
     def _model(self, name: str) -> _Model:
         model = self._models.get(name)
+        if model is None and self.is_discovering:
+            message = f"whether a model {name[:200]!r} is served here is not known yet: models are being loaded"
+            raise IngotError(ErrorCode.UNAVAILABLE, message, remedy="Retry in a moment.")
         if model is None:
             raise IngotError(
                 ErrorCode.NOT_FOUND,
@@ -209,12 +217,12 @@ class ModelRegistry:
             )
         return model
 
-    def _share(self, name: str, shares: tuple[Share, ...]) -> None:
-        if shares:
+    def _share(self, name: str, active: Selection | None) -> None:
+        if active is not None and active.shares:
             self._split.add(name)
         else:
             self._split.discard(name)
-        self._metrics.set_shares(name, shares)
+        self._metrics.set_shares(name, () if active is None else active.served_shares)
 
     def _set(self, model: _Model, status: VersionStatus) -> None:
         model.statuses[status.version] = status
@@ -237,7 +245,7 @@ def _merge(wanted: Selection, old: Selection | None, loaded: frozenset[int]) -> 
         default = old.default if old is not None and old.default in loaded else max(loaded)
     shares = _shares(wanted, old, loaded, default)
     versions = (loaded & set(wanted.versions)) | {default, *labels.values(), *(share.version for share in shares)}
-    return Selection(tuple(sorted(versions)), default, labels, shares)
+    return Selection(tuple(sorted(versions)), default, labels, shares, wanted.term)
 
 
 def _shares(wanted: Selection, old: Selection | None, loaded: frozenset[int], default: int) -> tuple[Share, ...]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
+from collections.abc import Sequence
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -54,8 +55,32 @@ def split(*shares: tuple[str, int, int]) -> tuple[Share, ...]:
 )
 def test_policies_select(policy: str, expected: Selection) -> None:
     parsed = VersionPolicy.parse(policy)
-    assert parsed.select(CATALOGUE) == expected
+    found = parsed.select(CATALOGUE)
+    assert replace(found, term="", missing={}) == expected
     assert str(parsed) == policy
+    assert found.term == parsed.terms[0].name
+    assert found.missing.keys() == {"beta"} & {term.name for term in parsed.terms}
+    assert all("the store has no version 'beta'" in reason for reason in found.missing.values())
+
+
+def test_a_later_label_whose_record_does_not_count_says_why() -> None:
+    fault = IngotError(ErrorCode.ARTIFACT_UNTRUSTED, "nobody trusted signed the label")
+    found = VersionPolicy.parse("stable+canary").select(PolicyCatalogue((1,), {"stable": 1}, {"canary": fault}))
+    assert (found.versions, found.missing) == ((1,), {"canary": str(fault)})
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("stable:95+canary:5", [("stable", 2, 95), ("canary", 7, 5)]),
+        ("stable:95+beta:5", [("stable", 2, 100)]),
+        ("stable:0+beta:5", [("stable", 2, 5)]),
+        ("3:1+1:2+beta:4", [("3", 3, 5), ("1", 1, 2)]),
+    ],
+)
+def test_the_part_of_a_label_that_is_missing_counts_for_the_first(policy: str, expected: Sequence[Any]) -> None:
+    found = VersionPolicy.parse(policy).select(CATALOGUE)
+    assert found.served_shares == split(*expected)
 
 
 @pytest.mark.parametrize("policy", ["beta", "beta+stable", "4", "stable+4", "1+4"])

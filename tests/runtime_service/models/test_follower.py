@@ -24,6 +24,7 @@ from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
+from runtime_service.policies import PolicyCatalogue
 from runtime_service.settings import RuntimeSettings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -61,6 +62,12 @@ class Service:
 
     def index(self) -> list[tuple[str, int, str]]:
         return [(s.name, s.version, s.state.value) for s in self.dataplane.repository_index()]
+
+    def shares(self) -> dict[tuple[str, str], float]:
+        """The metric, by label and version."""
+        families = text_string_to_metric_families(self.metrics.scrape()[0].decode())
+        found = [sample for family in families if family.name == "ingot_model_share" for sample in family.samples]
+        return {(sample.labels["label"], sample.labels["version"]): sample.value for sample in found}
 
     def code(self, call: Callable[[], object]) -> ErrorCode:
         with pytest.raises(IngotError) as caught:
@@ -235,7 +242,7 @@ def test_a_broken_canary_does_not_hold_up_the_stable_version(source: ToySource) 
     del source.marks["m"]["canary"]
     service.follower.reconcile()
     assert service.code(lambda: service.infer(version="canary")) is ErrorCode.NOT_FOUND
-    assert service.index() == [("m", 3, "READY")]
+    assert service.index() == [("m", 0, "UNAVAILABLE"), ("m", 3, "READY")]
 
 
 def test_a_failed_default_keeps_everything(source: ToySource) -> None:
@@ -281,6 +288,62 @@ def test_every_model_with_the_label_is_discovered(source: ToySource) -> None:
     source.publish("new", 1, factor(2.0), "stable")
     service.follower.reconcile()
     assert service.infer("new") == (2.0, "1")
+
+
+def test_a_name_is_unknown_once_the_store_was_read_and_not_before(source: ToySource) -> None:
+    service = Service(source, models="*@stable")
+    source.down = True
+    service.follower.reconcile()
+    assert service.code(service.infer) is ErrorCode.UNAVAILABLE
+    assert service.code(lambda: service.infer("other")) is ErrorCode.UNAVAILABLE
+    assert not service.dataplane.model_ready("other")
+    source.down = False
+    service.follower.reconcile()
+    assert service.infer() == (10.0, "1")
+    assert service.code(lambda: service.infer("other")) is ErrorCode.NOT_FOUND
+
+
+def test_a_name_may_be_that_of_a_model_that_could_not_be_read(
+    source: ToySource, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.publish("n", 1, factor(3.0), "stable")
+    catalogue = source.catalogue
+
+    def cut(name: str) -> PolicyCatalogue:
+        if name == "n":
+            raise IngotError(ErrorCode.UNAVAILABLE, "the line is cut")
+        return catalogue(name)
+
+    service = Service(source, models="*@stable")
+    with monkeypatch.context() as patch:
+        patch.setattr(source, "catalogue", cut)
+        service.follower.reconcile()
+    assert service.infer() == (10.0, "1")
+    assert service.code(lambda: service.infer("n")) is ErrorCode.UNAVAILABLE
+    service.follower.reconcile()
+    assert service.infer("n") == (3.0, "1")
+    assert service.code(lambda: service.infer("other")) is ErrorCode.NOT_FOUND
+
+
+def test_names_that_nobody_has_given_are_unknown_at_once(source: ToySource) -> None:
+    service = Service(source, models="m@stable")
+    assert service.code(lambda: service.infer("other")) is ErrorCode.NOT_FOUND
+
+
+def test_a_later_label_that_is_missing_is_seen(source: ToySource, caplog: pytest.LogCaptureFixture) -> None:
+    service = Service(source, models="m@stable:95+canry:5")
+    for _ in range(3):
+        service.follower.reconcile()
+    assert service.dataplane.ready()  # by the rule `all`: the first term is there
+    missing, served = service.dataplane.repository_index()
+    assert (missing.version, missing.state, served.state) == (0, "UNAVAILABLE", "READY")
+    assert "canry: the store has no version 'canry'" in missing.reason
+    assert caplog.text.count("canry of its policy is not served") == 1
+    assert service.shares() == {("stable", "1"): 1.0}
+    source.publish("m", 2, factor(20.0), "canry")
+    service.follower.reconcile()
+    assert service.index() == [("m", 1, "READY"), ("m", 2, "READY")]
+    assert service.shares() == {("stable", "1"): 0.95, ("canry", "2"): 0.05}
 
 
 def test_load_and_unload_by_request(source: ToySource) -> None:
@@ -428,12 +491,7 @@ def test_a_split_by_weight(source: ToySource) -> None:
     for odd in (1.5, True, 1 << 70, "x" * 1025):
         assert service.code(partial(service.infer, key=odd)) is ErrorCode.INVALID_ARGUMENT
 
-    def shares() -> dict[tuple[str, str], float]:
-        families = text_string_to_metric_families(service.metrics.scrape()[0].decode())
-        found = [sample for family in families if family.name == "ingot_model_share" for sample in family.samples]
-        return {(sample.labels["label"], sample.labels["version"]): sample.value for sample in found}
-
-    assert shares() == {("stable", "1"): 0.5, ("canary", "2"): 0.5}
+    assert service.shares() == {("stable", "1"): 0.5, ("canary", "2"): 0.5}
     of_canary = [key for key, found in by_key.items() if found == {"2"}]
     source.publish("m", 3, broken, "canary")
     service.follower.reconcile()
@@ -442,12 +500,13 @@ def test_a_split_by_weight(source: ToySource) -> None:
     service.now += 10
     service.follower.reconcile()
     assert all(versions(key) == {"3"} for key in of_canary)
-    assert shares() == {("stable", "1"): 0.5, ("canary", "3"): 0.5}
+    assert service.shares() == {("stable", "1"): 0.5, ("canary", "3"): 0.5}
     del source.marks["m"]["canary"]
     service.follower.reconcile()
     assert all(versions(key) == {"1"} for key in of_canary)
+    assert service.shares() == {("stable", "1"): 1.0}
     service.follower.close()
-    assert shares() == {}
+    assert service.shares() == {}
 
 
 def test_a_request_without_a_key_is_drawn_once(source: ToySource) -> None:
