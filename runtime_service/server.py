@@ -25,7 +25,7 @@ from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
 from runtime_service.processes.lending import Borrower
-from runtime_service.processes.parent import Parent
+from runtime_service.processes.parent import Parent, most_seconds_to_stop
 from runtime_service.processes.told import Told
 from runtime_service.settings import RuntimeSettings, variable
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
@@ -142,6 +142,7 @@ class RuntimeServer:
 
     def start(self) -> None:
         """Answer at once (not ready, but live), then load the models in the background."""
+        self._publish_readiness()
         for server in self._http.values():
             server.start()
         if self._grpc is not None:
@@ -182,8 +183,15 @@ class RuntimeServer:
         return True
 
     def _publish_readiness(self) -> None:
+        for shared in self._sockets.values():
+            shared.counts.tell_rank(self._rank())
         if self._grpc is not None:
             self._grpc.publish_readiness()
+
+    def _rank(self) -> int:
+        """How far it has come, as one of several processes: models are not tried yet, were tried, are ready by the rule. NOTE: one that
+        begins anew beside others has fewest connections, and would get all that come before it has anything to serve."""
+        return 2 if self.dataplane.ready() else int(self.follower.has_tried)
 
 
 def serve(server: RuntimeServer) -> None:
@@ -274,7 +282,7 @@ def _one_of_several(settings: RuntimeSettings, channel: int) -> RuntimeServer:
     borrow_from(Borrower(told.channel).read)
     own = told.settings(settings)
     server = RuntimeServer(own, version_source(own), told)
-    told.end_with_parent()
+    told.end_with_parent(most_seconds_to_stop(settings))
     return server
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import shutil
 import signal
 import socket
@@ -22,7 +23,7 @@ from itertools import chain
 from pathlib import Path
 
 from runtime_service.processes.lending import Lender
-from runtime_service.processes.observing import AllObserved
+from runtime_service.processes.observing import AllObserved, Asked, Vital
 from runtime_service.processes.told import ALL, Told
 from runtime_service.settings import RuntimeSettings, variable
 from shared_ir.service_kit.connection_counts import ConnectionCounts, shared_counts
@@ -42,12 +43,34 @@ _FIRST_PAUSE_SECONDS, _LONGEST_PAUSE_SECONDS = 0.5, 30.0
 """Before a process that has ended is started anew: longer each time, until one has lived as long as the longest."""
 _WRONG_SETTINGS = 2
 """The status with which a service ends that cannot start."""
+_SHORT_SECONDS = 0.1
+_GRACE_SECONDS = 10.0
+"""Beyond what a process may take to drain, until it is killed."""
+_KILLED_SECONDS = 5.0
+"""What is waited for one that was killed, which may be within the system for good."""
+_LOOK_SECONDS = 5.0
+_MOST_SILENT, _MOST_ABSENT = 6, 60
+"""Looks in a row at which a process listens and does not answer, or does not listen, as one that begins, until it is killed. NOTE: looks,
+not seconds: when all go on that were stopped together, such as a container that was paused, nobody has been silent for long."""
 
 
 @dataclass
 class _Serving:
     process: subprocess.Popen[bytes]
     started: float
+    silent: int = 0
+    absent: int = 0
+
+    def note(self, vital: Vital) -> bool:
+        """How it was found at a look; whether it hangs."""
+        self.silent = self.silent + 1 if vital is Vital.SILENT else 0
+        self.absent = self.absent + 1 if vital is Vital.ABSENT else 0
+        return self.silent >= _MOST_SILENT or self.absent >= _MOST_ABSENT
+
+
+def most_seconds_to_stop(settings: RuntimeSettings) -> float:
+    """After which a process is killed that was told to end."""
+    return settings.drain_delay + settings.drain_timeout + _GRACE_SECONDS
 
 
 class Parent:
@@ -64,11 +87,14 @@ class Parent:
         self._lock = threading.Lock()
         self._serving: dict[int, _Serving] = {}
         self._stopping = threading.Event()
+        self._killed_at = math.inf
+        """When those are killed that were told to end, and have not."""
         self._statuses: list[int] = []
         self._folder = Path(tempfile.mkdtemp(prefix="ingot-runtime-"))  # for this user alone
         served = {"grpc": settings.grpc_address, "http": settings.http_address}
         self._sockets = {name: listening(address, name) for name, address in served.items() if address}
         self._counts = {name: shared_counts(settings.processes) for name in self._sockets}
+        self._asked = Asked(self._folder, settings.processes)
         self.addresses = {name: address_of(served[name], port_of(sockets)) for name, sockets in self._sockets.items()}
         hosts = Hosts.parse(settings.hosts, variable("hosts"))
         pages = AllObserved(self._folder, settings.processes, hosts)
@@ -92,8 +118,8 @@ class Parent:
         listed = ", ".join(f"{name} on {at}" for name, at in sorted(self.addresses.items()))
         _LOG.info("serving %s with %d processes", listed, len(keepers))
         threading.Thread(target=self._forward, args=(signals,), name="signals", daemon=True).start()
-        for keeper in keepers:
-            keeper.join()
+        threading.Thread(target=self._watch, name="watch", daemon=True).start()
+        self._await_end(keepers)
         for server in self._observed:
             server.stop(0.0)
         shutil.rmtree(self._folder, ignore_errors=True)
@@ -107,11 +133,45 @@ class Parent:
 
     def _stop(self, number: int) -> None:
         with self._lock:
+            self._killed_at = min(self._killed_at, time.monotonic() + most_seconds_to_stop(self._settings))
             self._stopping.set()
             for listener in chain.from_iterable(self._sockets.values()):
                 listener.close()  # else clients would wait for who accepts no more, until the last process has drained
             for serving in self._serving.values():
                 serving.process.send_signal(number)
+
+    def _await_end(self, keepers: Sequence[threading.Thread]) -> None:
+        """Until all processes have ended; after a stop those are killed that take too long."""
+        self._stopping.wait()
+        while any(keeper.is_alive() for keeper in keepers) and time.monotonic() < self._killed_at:
+            self._join(keepers, time.monotonic() + _SHORT_SECONDS)
+        for number, keeper in enumerate(keepers):
+            if keeper.is_alive():
+                _LOG.error("the serving process %d has not ended in time and is killed", number)
+                self._kill(number)
+        self._join(keepers, time.monotonic() + _KILLED_SECONDS)
+        if any(keeper.is_alive() for keeper in keepers):
+            self._statuses.append(1)
+
+    def _join(self, keepers: Sequence[threading.Thread], end: float) -> None:
+        for keeper in keepers:
+            keeper.join(max(0.0, end - time.monotonic()))
+
+    def _kill(self, number: int) -> None:
+        with self._lock:
+            self._serving[number].process.kill()
+
+    def _watch(self) -> None:
+        """Kill what does not answer, so that it is started anew. What is loading does: its answers come from threads of their own."""
+        while not self._stopping.wait(_LOOK_SECONDS):
+            watched, vitals = dict(self._serving), self._asked.vitals()
+            for number, serving in watched.items():
+                if serving.process.returncode is not None:  # it is started anew after a pause
+                    continue
+                if serving.note(vitals[number]) and not self._stopping.is_set():
+                    times = serving.silent + serving.absent
+                    _LOG.error("the serving process %d has not answered %d times and is killed", number, times)
+                    serving.process.kill()
 
     # ---- one process each
 
@@ -120,6 +180,8 @@ class Parent:
         pause = _FIRST_PAUSE_SECONDS
         while (serving := self._start(number)) is not None:
             status = serving.process.wait()
+            for each in self._counts.values():
+                ConnectionCounts(each, number).tell_end()
             if self._stopping.is_set():
                 # NOTE: a stop signal ends a process that does not serve yet; one that does minds it
                 self._statuses.append(0 if -status in STOP_SIGNALS else int(status != 0))

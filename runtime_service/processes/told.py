@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import http.client
 import json
 import os
 import select
 import signal
 import socket
+import sys
 import threading
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -24,6 +27,7 @@ from shared_ir.service_kit.unix_sockets import UNIX
 _MOST_PACKET = 1 << 16
 _MOST_SOCKETS = 64
 _SECONDS = 5.0
+_PR_SET_PDEATHSIG = 1
 ALL = "all.sock"
 """In the folder of the processes: where the metrics of all are."""
 
@@ -90,14 +94,19 @@ class Told:
             address_file="",
         )
 
-    def end_with_parent(self) -> None:
-        """Have this process told to stop once the other end of the channel is closed: nobody would start it anew, or stop it."""
+    def end_with_parent(self, most_seconds: float) -> None:
+        """Have this process told to stop once the other end of the channel is closed: nobody would start it anew, or stop it. What has not
+        ended ``most_seconds`` later is killed. NOTE: one that is stopped (SIGSTOP) is made to go on, else it would notice nothing."""
+        if sys.platform == "linux":
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGCONT), 0, 0, 0)
         hung_up = select.poll()
         hung_up.register(self.channel, 0)
 
         def wait() -> None:
             hung_up.poll()
             os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(min(most_seconds, threading.TIMEOUT_MAX))
+            os.kill(os.getpid(), signal.SIGKILL)
 
         threading.Thread(target=wait, name="parent", daemon=True).start()
 
@@ -106,13 +115,13 @@ class Told:
         return fetch(self.folder / ALL, "/metrics", accept)
 
 
-def fetch(place: Path, path: str, accept: str = "") -> tuple[bytes, str]:
-    """The body and the type that are served at ``path`` over a socket in a folder.
+def fetch(place: Path, path: str, accept: str = "", seconds: float = _SECONDS) -> tuple[bytes, str]:
+    """The body and the type that are served at ``path`` over a socket in a folder; ``seconds`` is the longest silence.
 
     Raises:
         IngotError: UNAVAILABLE, nobody answers, or not with 200.
     """
-    connection = _Local(place)
+    connection = _Local(place, seconds)
     try:
         connection.request("GET", path, headers={"Accept": accept} if accept else {})
         answer = connection.getresponse()
@@ -127,13 +136,13 @@ def fetch(place: Path, path: str, accept: str = "") -> tuple[bytes, str]:
 
 
 class _Local(http.client.HTTPConnection):
-    def __init__(self, place: Path) -> None:
-        super().__init__("localhost", timeout=_SECONDS)
-        self._place = place
+    def __init__(self, place: Path, seconds: float) -> None:
+        super().__init__("localhost", timeout=seconds)
+        self._place, self._seconds = place, seconds
 
     def connect(self) -> None:
         self.sock = socket.socket(socket.AF_UNIX)
-        self.sock.settimeout(_SECONDS)
+        self.sock.settimeout(self._seconds)
         self.sock.connect(str(self._place))
 
 

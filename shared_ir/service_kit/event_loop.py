@@ -24,6 +24,8 @@ _SHORT_SECONDS = 0.05
 """Without descriptors, for which connections then wait."""
 _TURN_SECONDS = 0.001
 """Processes with fewer connections have so long to take the next one."""
+_OUTRANKED_SECONDS = 0.02
+"""Between two looks of a process at what waits to be accepted, and at whether others have come farther than it."""
 
 
 class Greeting:
@@ -96,7 +98,8 @@ class EventLoop:
     ) -> None:
         """Before :meth:`start`: each connection to ``sockets`` gets what ``create`` makes, with what ``tls`` gives in between, for which a
         client has so many seconds. Of sockets that other processes accept from as well, which have ``counts``, one is taken at a time, and
-        by who has fewest connections, unless that one is busy: a burst is no matter of the first process that wakes alone."""
+        by who has fewest connections, unless that one is busy: a burst is no matter of the first process that wakes alone. As long as
+        others have come farther, such as one that has its models, none is taken."""
         self._places += [ListeningPlace(each, create, tls, seconds, counts) for each in sockets]
 
     def start(self, begin: Callable[[], None]) -> None:
@@ -177,6 +180,9 @@ class EventLoop:
     def _accept(self, place: ListeningPlace) -> None:
         if place.counts is None:
             self._take(place, _AT_ONCE)
+        elif place.counts.is_outranked:
+            self._loop.remove_reader(place.listener)
+            self._loop.call_later(_OUTRANKED_SECONDS, self._accept_again, place)
         elif place.counts.is_ahead:
             self._loop.remove_reader(place.listener)
             self._loop.call_later(_TURN_SECONDS, self._accept_what_is_left, place)

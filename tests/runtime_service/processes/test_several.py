@@ -9,9 +9,11 @@ import signal
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -49,10 +51,24 @@ def installation(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+_IMPATIENT = """
+import sys
+from runtime_service.processes import parent
+parent._LOOK_SECONDS, parent._GRACE_SECONDS = 0.1, 1.0
+from runtime_service.server import main
+sys.exit(main(is_whole=True))
+"""
+"""Starts them as ever, but looks for those that hang more often, and kills sooner what does not end."""
+
+
+_ESTABLISHED = "01"
+"""A connection, in the tables of the kernel."""
+
+
 class Several:
     """Three processes, and who has started them."""
 
-    def __init__(self, installation: Path, folder: Path, **settings: str) -> None:
+    def __init__(self, installation: Path, folder: Path, code: str = "", **settings: str) -> None:
         environment = {
             "PATH": os.environ["PATH"],
             "TMPDIR": str(folder),
@@ -65,7 +81,7 @@ class Several:
             **settings,
         }
         self.folder, self.log = folder, folder / "log"
-        command = [sys.executable, "-m", "runtime_service.server"]
+        command = [sys.executable, *(["-c", code] if code else ["-m", "runtime_service.server"])]
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
 
@@ -110,6 +126,14 @@ class Several:
         )
         return [int(line) for line in children.stdout.split()]
 
+    def connections(self, port: int) -> list[int]:
+        """How many each process has at a port."""
+        fields = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ours = {
+            f"socket:[{each[9]}]" for each in fields if each[1].endswith(f":{port:04X}") and each[3] == _ESTABLISHED
+        }
+        return [len(ours & set(_descriptors(pid))) for pid in self.serving()]
+
     def end(self) -> None:
         for pid in [*self.serving(), self.process.pid]:
             try:
@@ -117,6 +141,13 @@ class Several:
             except ProcessLookupError:
                 continue
         self.process.wait()
+
+
+def _descriptors(pid: int) -> Iterator[str]:
+    """What those of a process are."""
+    for each in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # it was closed meanwhile
+            yield os.readlink(each)
 
 
 @pytest.fixture
@@ -154,15 +185,11 @@ def test_all_answer_read_the_same_weights_and_are_seen_together(several: Several
 
 @pytest.mark.services
 def test_connections_that_come_at_once_are_spread(several: Several) -> None:
-    def descriptors() -> list[int]:
-        return [len(os.listdir(f"/proc/{pid}/fd")) for pid in several.serving()]
-
     for port in ("http", "grpc"):
         host, _, number = several.addresses[port].rpartition(":")
-        before = descriptors()
         clients = [socket.create_connection((host, int(number))) for _ in range(30)]
-        wait_until(lambda before=before: sum(descriptors()) - sum(before) >= 30)  # type: ignore[misc]
-        assert min(now - then for now, then in zip(descriptors(), before, strict=True)) >= 5
+        wait_until(lambda number=number: sum(several.connections(int(number))) == 30)  # type: ignore[misc]
+        assert min(several.connections(int(number))) >= 5
         for client in clients:
             client.close()
 
@@ -204,6 +231,58 @@ def test_a_stop_while_they_start_is_no_failure(installation: Path, tmp_path: Pat
 @pytest.mark.services
 def test_none_outlives_the_one_that_has_started_it(several: Several) -> None:
     pids = several.serving()
+    several.process.kill()
+    several.process.wait()
+    wait_until(lambda: all(map(_is_gone, pids)), 60)
+
+
+@pytest.fixture
+def impatient(installation: Path, tmp_path: Path) -> Iterator[Several]:
+    made = Several(installation, tmp_path, _IMPATIENT, INGOT_RUNTIME_DRAIN_TIMEOUT="2")
+    try:
+        made.start()
+        yield made
+    finally:
+        made.end()
+
+
+@pytest.mark.services
+def test_one_that_hangs_keeps_no_other_from_being_seen(several: Several) -> None:
+    os.kill(several.serving()[1], signal.SIGSTOP)
+    others = set(several.metrics()["ingot_server_ready"])
+    assert len(others) == 2
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        several._get("metrics", "/v2/health/ready")
+    assert caught.value.code == 503
+    (silent,) = {"0", "1", "2"} - others
+    assert json.load(caught.value)["field"] == f"process {silent}"
+
+
+@pytest.mark.services
+def test_one_that_hangs_is_killed_and_started_anew(impatient: Several) -> None:
+    pids = impatient.serving()
+    os.kill(pids[1], signal.SIGSTOP)
+    wait_until(lambda: _is_gone(pids[1]), 60)
+    wait_until(impatient.is_ready, 60)
+    assert len(impatient.serving()) == 3
+    assert {pids[0], pids[2]} < set(impatient.serving())
+    assert re.search(r"the serving process \d has not answered 6 times and is killed", impatient.log.read_text())
+
+
+@pytest.mark.services
+def test_one_that_hangs_does_not_keep_the_others_from_ending(impatient: Several) -> None:
+    pids = impatient.serving()
+    os.kill(pids[1], signal.SIGSTOP)
+    impatient.process.send_signal(signal.SIGTERM)
+    assert impatient.process.wait(60) == 1
+    assert all(map(_is_gone, pids))
+    assert re.search(r"the serving process \d has not ended in time and is killed", impatient.log.read_text())
+
+
+@pytest.mark.services
+def test_one_that_is_stopped_does_not_outlive_the_one_that_has_started_it(several: Several) -> None:
+    pids = several.serving()
+    os.kill(pids[1], signal.SIGSTOP)
     several.process.kill()
     several.process.wait()
     wait_until(lambda: all(map(_is_gone, pids)), 60)
