@@ -12,6 +12,7 @@ from compiler_service.boundary.state import BEST_EFFORT, required_parts
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
+from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_PORT,
@@ -125,9 +126,9 @@ class CompilerSettings:
         require_whole_tls(self, variable)
         _require_queues(self.queues)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
-        require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds"), variable)
+        require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "job_seconds"), variable)
         require_at_least(self, LEAST_VISIBILITY, ("visibility_seconds",), variable)
-        require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)
+        require_at_least(self, 0, ("compiler_port", "job_threads", "drain_seconds"), variable)
         require_at_least(self, -1, ("compiler_metrics_port",), variable)
         require_at_most(self, MOST_PORT, ("compiler_port", "compiler_metrics_port"), variable)
         require_at_most(self, MOST_SECONDS, _SECONDS, variable)
@@ -136,6 +137,7 @@ class CompilerSettings:
         require_at_most(self, MOST_THREADS, ("workers", "job_threads"), variable)
         require_at_least(self, LEAST_JOB_MEMORY, ("job_memory",), variable)
         require_token(variable("token"), self.token)
+        Hosts.parse(self.compiler_hosts, variable("compiler_hosts"))
         require_redis(variable("redis_url"), self.redis_url)
 
     @property

@@ -12,7 +12,7 @@ from shared_ir.artifact.published import is_model_name
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.foreign_json import parse_foreign
 from shared_ir.numerals import whole_number
-from shared_ir.service_kit.settings import MOST_BYTES, MOST_SECONDS, MOST_THINGS, out_of_range
+from shared_ir.service_kit.settings import MOST_BYTES, MOST_SECONDS, MOST_THINGS, MOST_THREADS, out_of_range
 
 PRESETS = ("latency", "throughput")
 """What a model is served for: one execution at a time on all cores, or as many as there are cores, each on one."""
@@ -49,11 +49,13 @@ class ModelSettings:
 
 
 MOST_LEVELS = 100
+MOST_QUEUE_DELAY = 10**6 * 3600
+"""Microseconds: no client waits for an hour, and more was meant in another unit."""
 _LIMITS = {
     "max_batch_size": (0, MOST_THINGS),
-    "max_queue_delay_microseconds": (0, 10**6 * MOST_SECONDS),
+    "max_queue_delay_microseconds": (0, MOST_QUEUE_DELAY),
     "max_queue_size": (1, MOST_THINGS),
-    "instances": (0, MOST_THINGS),
+    "instances": (0, MOST_THREADS),
     "run_memory_bytes": (0, MOST_BYTES),
     "kept_memory_bytes": (0, MOST_BYTES),
     "priority_levels": (0, MOST_LEVELS),

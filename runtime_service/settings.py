@@ -8,21 +8,31 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
-from runtime_service.model_settings import EVERY_MODEL, PRESETS, ModelSettings, read_models_file, require_model
+from runtime_service.model_settings import (
+    EVERY_MODEL,
+    MOST_QUEUE_DELAY,
+    PRESETS,
+    ModelSettings,
+    read_models_file,
+    require_model,
+)
 from runtime_service.policies import VersionPolicy
 from runtime_service.readiness import ReadyRule
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
+from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_SECONDS,
     MOST_THINGS,
+    MOST_THREADS,
     is_loopback,
     out_of_range,
     read_fields,
     refuse_blank,
     refuse_unknown,
     require_address,
+    require_address_or_path,
     require_at_least,
     require_at_most,
     require_token,
@@ -37,6 +47,10 @@ SHARED = ("store_url", "home", "trust", "triton_metrics")
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 _BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes", "cache_bytes")
 _MOST_PROCESSES = 256
+_MOST_IN_FLIGHT = 1 << 15
+"""Each may have a thread: as many as a system gives one process as a rule."""
+_LEAST_POLL = 0.1
+"""Seconds; with less, looks at the store would take a core, or be a burden to who keeps it."""
 _SECRETS = ("token", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
 
@@ -183,8 +197,8 @@ class RuntimeSettings:
     def _check_addresses(self) -> None:
         require_address(variable("grpc_address"), self.grpc_address)
         for name in ("http_address", "metrics_address", "control_address"):
-            if not getattr(self, name).startswith(UNIX):
-                require_address(variable(name), getattr(self, name))
+            require_address_or_path(variable(name), getattr(self, name))
+        Hosts.parse(self.hosts, variable("hosts"))
 
     def _check_ranges(self) -> None:
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "processes"), variable)
@@ -206,22 +220,15 @@ class RuntimeSettings:
         require_at_least(self, 0, counts, variable)
         require_at_most(self, MOST_BYTES, _BYTES, variable)
         require_at_most(self, MOST_SECONDS, ("poll_interval", "drain_delay", "drain_timeout"), variable)
-        things = (
-            "max_in_flight",
-            "max_queue_size",
-            "instances",
-            "max_batch_size",
-            "cores",
-            "max_histograms",
-            "kept_threads",
-        )
+        require_at_most(self, _MOST_IN_FLIGHT, ("max_in_flight",), variable)
+        require_at_most(self, MOST_THREADS, ("instances", "cores"), variable)
+        things = ("max_queue_size", "max_batch_size", "max_histograms", "kept_threads")
         require_at_most(self, MOST_THINGS, things, variable)
-        require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
+        require_at_most(self, MOST_QUEUE_DELAY, ("max_queue_delay_microseconds",), variable)
+        require_at_least(self, _LEAST_POLL, ("poll_interval",), variable)
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
-        if self.poll_interval <= 0:
-            raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
 
     def _check_processes(self) -> None:
         """Of several, a call reaches one: what is changed by calls would be so for some connections alone."""

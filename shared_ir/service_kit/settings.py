@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import ipaddress
 import math
+import os
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
@@ -14,6 +15,7 @@ from urllib.parse import urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import is_within, whole_number
+from shared_ir.service_kit.unix_sockets import UNIX
 
 Variable = Callable[[str], str]
 """From the name of a field to that of its environment variable."""
@@ -28,6 +30,8 @@ MOST_THINGS = 1 << 20
 """Streams, jobs at once."""
 MOST_THREADS = 4096
 """Threads and processes at once: more than any machine has cores."""
+_MOST_SOCKET_PATH = 107
+"""Bytes that the kernel keeps of the path of a socket."""
 ELSEWHERE = frozenset(
     {
         *("INGOT_COMPILER_ADDRESS", "INGOT_RUNTIME_ADDRESS", "INGOT_RUNTIME_HTTP_ADDRESS", "INGOT_CA_CERTIFICATE"),
@@ -131,6 +135,17 @@ def require_address(name: str, address: str) -> None:
     port = whole_number(address.rpartition(":")[2])
     if address and (":" not in address or port is None or port > MOST_PORT):
         raise out_of_range(name, f"host:port, with a port from 0 to {MOST_PORT}", address[:100])
+
+
+def require_address_or_path(name: str, address: str) -> None:
+    """As :func:`require_address`, for what may be ``unix:/path`` too."""
+    if not address.startswith(UNIX):
+        require_address(name, address)
+        return
+    path = address.removeprefix(UNIX)
+    if not path.strip("/. ") or path.endswith("/") or len(os.fsencode(path)) > _MOST_SOCKET_PATH or "\0" in path:
+        expected = f"unix: and the path of a socket, of {_MOST_SOCKET_PATH} bytes at most"
+        raise out_of_range(name, expected, address[:200])
 
 
 def require_whole_tls(settings: Any, variable: Variable) -> None:

@@ -27,6 +27,10 @@ NOWHERE = "/proc/nowhere"
 """The kernel's own folder: nobody may make files in it, whoever he is."""
 
 
+_NO_SOCKETS = ("", " ", "/", "/run/", ".", "/" + "x" * 107)
+"""Paths of which no socket can have one."""
+
+
 @pytest.mark.parametrize(
     ("module", "name", "text"),
     [
@@ -39,18 +43,54 @@ NOWHERE = "/proc/nowhere"
         *((compiler, name, "9" * 30) for name in ("job_memory", "max_jobs", "max_watchers", "workers", "job_threads")),
         (compiler, "home", ""),
         (compiler, "job_memory", "1"),
+        (compiler, "job_seconds", "0"),
         *((module, "token", text) for module in (compiler, runtime) for text in ("a\nb", "é")),
         *((runtime, "grpc_address", text) for text in ("nonsense", "127.0.0.1")),
         *((runtime, "grpc_address", f"127.0.0.1:{port}") for port in (65536, -1, "x")),
         *((runtime, name, "9" * 30) for name in ("max_in_flight", "instances", "cores", "drain_timeout")),
         *((runtime, name, "9" * 30) for name in ("poll_interval", "max_request_bytes", "run_memory_bytes")),
         (runtime, "home", " "),
+        *((runtime, "poll_interval", text) for text in ("0", "1e-9", "0.09")),
+        *((runtime, name, "30000") for name in ("instances", "cores")),
+        (runtime, "max_in_flight", "1000000"),
+        (runtime, "max_queue_delay_microseconds", str(10**10)),
+        *((runtime, f"{name}_address", f"unix:{path}") for name in ("http", "metrics") for path in _NO_SOCKETS),
+        *((runtime, "hosts", text) for text in ("http://a", "a b", "a:80")),
+        *((compiler, "compiler_hosts", text) for text in ("http://a", "a b", "a:80")),
     ],
 )
 def test_values_that_nothing_can_be_made_of_are_refused_by_name(module: Any, name: str, text: str) -> None:
     with pytest.raises(IngotError) as caught:
         settings_of(module).from_environment({module.variable(name): text})
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, module.variable(name))
+
+
+@pytest.mark.parametrize("module", [compiler, runtime])
+@pytest.mark.parametrize("text", ["9" * 30, "-2"])
+def test_every_number_has_limits(module: Any, text: str) -> None:
+    defaults = settings_of(module)()
+    numbers = [
+        name for name in settings_of(module).__dataclass_fields__ if type(getattr(defaults, name)) in (int, float)
+    ]
+    assert len(numbers) > 10
+    for name in numbers:
+        with pytest.raises(IngotError, match="out of range") as caught:
+            settings_of(module).from_environment({module.variable(name): text})
+        assert caught.value.field == module.variable(name)
+
+
+def test_what_is_within_the_limits_is_taken() -> None:
+    given = {
+        "poll_interval": 0.1,
+        "instances": 64,
+        "max_in_flight": 10_000,
+        "http_address": "unix:/run/ingot.sock",
+        "hosts": "models.example.com,.example.org",
+    }
+    found = runtime.RuntimeSettings.from_environment(
+        {runtime.variable(name): str(each) for name, each in given.items()}
+    )
+    assert {name: getattr(found, name) for name in given} == given
 
 
 @pytest.mark.parametrize("port", ["70000", "-2"])
