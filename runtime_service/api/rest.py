@@ -34,7 +34,7 @@ from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticat
 from shared_ir.service_kit.http.hosts import Hosts
 from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse, json_bytes
 from shared_ir.service_kit.http.metrics import METRICS, MOST_BODY, Scrape, Scrapes
-from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
+from shared_ir.service_kit.status import RETRY_SECONDS, internal, let_go, visible
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE_PARENT
 from shared_ir.service_kit.waiting import WouldWait
 
@@ -313,11 +313,13 @@ def _answer(handler: Handler, model: str, version: str, request: HttpRequest) ->
     try:
         return handler(request, model, version)
     except IngotError as error:
+        let_go(error)
         return HttpResponse.failure(error)
     except WouldWait:
         raise
     except Exception as error:
         _LOG.exception("%s %s failed", request.method, visible(request.path, 200))
+        let_go(error)
         return HttpResponse.failure(internal(error))
 
 

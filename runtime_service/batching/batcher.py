@@ -83,15 +83,11 @@ class Batcher:
         runner = self._enter(work, waits)
         if runner is not None:
             self._execute(runner, [work.cut(self._options.max_batch_size)], self._own_reason, work)
-        if work.outcome is None and cancellation is not None:
-            cancellation.add_callback(lambda: self._turn_away(work))
-        while work.outcome is None:
-            if work.leads:
-                self._lead(work)
-            else:
-                self._wait(work)
+        if work.outcome is None:
+            self._await(work, cancellation or Cancellation())
         if isinstance(work.outcome, BatchResult):
             return work.outcome
+        assert work.outcome is not None
         raise work.outcome
 
     def close(self) -> None:
@@ -178,6 +174,22 @@ class Batcher:
         if head is not None and self._leader is None and self._idle:
             self._leader, head.leads = head, True
             head.wake()
+
+    def _await(self, work: Work, cancellation: Cancellation) -> None:
+        """The outcome of ``work``, whose thread this is, and which leads where that is its turn."""
+
+        def turn_away() -> None:
+            self._turn_away(work)
+
+        cancellation.add_callback(turn_away)
+        try:
+            while work.outcome is None:
+                if work.leads:
+                    self._lead(work)
+                else:
+                    self._wait(work)
+        finally:
+            cancellation.remove_callback(turn_away)
 
     def _wait(self, work: Work) -> None:
         """Until there is news for ``work``, or nobody wants it any more."""

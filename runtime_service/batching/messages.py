@@ -83,6 +83,12 @@ class Cancellation:
                 return
         callback()
 
+    def remove_callback(self, callback: Callable[[], object]) -> None:
+        """Nobody needs to be told any more. NOTE: what is called may hold this, and neither is to wait for a collection of garbage."""
+        with self._lock:
+            if callback in self._callbacks:
+                self._callbacks.remove(callback)
+
 
 def uncounted(count: int) -> None:
     """Where nothing is counted."""

@@ -52,10 +52,8 @@ class Watch:
     def _look(self) -> None:
         busy = time.monotonic()
         while True:
-            with self._lock:
-                runs = list(self._runs.items())
             now = time.monotonic()
-            if runs:
+            if self._look_at_runs():
                 busy = now
             elif now - busy > _IDLE_SECONDS:
                 self._wake.clear()
@@ -65,10 +63,16 @@ class Watch:
                     self._wake.wait()
                 busy = time.monotonic()
                 continue
-            for stop, unwanted in runs:
-                if not stop.is_set and unwanted():
-                    stop.set()
             time.sleep(_POLL_SECONDS)
+
+    def _look_at_runs(self) -> bool:
+        """Whether there are any. NOTE: nothing of them is kept between two looks."""
+        with self._lock:
+            runs = tuple(self._runs.items())
+        for stop, unwanted in runs:
+            if not stop.is_set and unwanted():
+                stop.set()
+        return bool(runs)
 
 
 WATCH = Watch()

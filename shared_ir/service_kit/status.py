@@ -201,6 +201,19 @@ def internal(error: Exception) -> IngotError:
     )
 
 
+def let_go(error: BaseException) -> None:
+    """Of an error that is told: nothing is kept of where it came from.
+
+    A traceback holds the frames that the error came through, and these the request. Where one of them holds the error as well, as who
+    raises what was kept somewhere does, all of it would stay until the next collection of garbage, and nobody counts that.
+    """
+    pending: list[BaseException | None] = [error]
+    while pending:
+        if (each := pending.pop()) is not None:
+            pending += each.__cause__, each.__context__
+            each.__traceback__ = each.__cause__ = each.__context__ = None
+
+
 def _known_code(code: str, users: bool) -> ErrorCode:
     """A code that this release does not know becomes INTERNAL or INVALID_ARGUMENT, by who is to blame."""
     try:

@@ -8,6 +8,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Protocol
 
@@ -103,7 +104,7 @@ class FileOfTokens:
             with self._lock:
                 self._reload(stamp)
         if self._fault is not None:
-            raise self._fault
+            raise replace(self._fault)  # what is raised twice has the tracebacks of both
         return self._grants
 
     def _reload(self, stamp: _Stamp | None) -> None:

@@ -18,7 +18,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.calls.lanes import CallStage, Lane, ServerCall
 from shared_ir.service_kit.calls.outlet import end_call
 from shared_ir.service_kit.memory.room import RequestRoom
-from shared_ir.service_kit.status import internal
+from shared_ir.service_kit.status import internal, let_go
 
 _LOG = logging.getLogger(__name__)
 _EXCHANGE = "ingot_exchange"
@@ -125,6 +125,7 @@ class Exchange:
         """Answer ``messages`` as they come, and end the stream after the last answer."""
         for data in messages:
             self._begin(data)
+            del data  # the next one may be long in coming
             self._wait(self._method.terms.most)
         self._call.farewell = None
         self._wait(1)
@@ -215,9 +216,11 @@ class Exchange:
             return self._refusal(error, turn.message)
         except Exception as error:
             _LOG.exception("a message of a stream failed")
+            let_go(error)
             return self._refusal(internal(error), turn.message)
 
     def _refusal(self, error: IngotError, message: Any | None) -> bytes:
+        let_go(error)
         return self._method.serialise(self._method.terms.refused(error, message))
 
     def _give(self, turn: _Turn, answer: bytes, by: ServerCall) -> None:

@@ -87,9 +87,13 @@ class ServerCall:
 
     def cancel(self) -> None:
         self.cancelled = True
-        self._context.cancel()
+        context = self._context
+        if context is not None:
+            context.cancel()
 
     def end(self) -> None:
+        """NOTE: a call and its context know each other, and none is to wait for a collection of garbage."""
+        self._context = self.farewell = None
         self.guest.leave()
 
 

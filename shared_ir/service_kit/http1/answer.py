@@ -12,7 +12,7 @@ from shared_ir.service_kit.http1.arriving import Whole
 from shared_ir.service_kit.http1.body import coding_of, unpacked
 from shared_ir.service_kit.http1.head import Http1Head, HttpRefusal
 from shared_ir.service_kit.memory.room import Guest
-from shared_ir.service_kit.status import http_status, internal
+from shared_ir.service_kit.status import http_status, internal, let_go
 from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
@@ -33,6 +33,7 @@ def answered(
         body = _unpacked(whole, admission, guest, has_gone)
     except (HttpRefusal, IngotError) as failure:
         error, status = _told(failure)
+        let_go(failure)
         application.refused(HttpRequest(head.method, head.path, head.fields, peer=peer), error)
         return HttpResponse.failure(error, status), False
     request = HttpRequest(
@@ -45,9 +46,11 @@ def answered(
         raise
     except IngotError as error:
         response = HttpResponse.failure(error)
+        let_go(error)
     except Exception as error:
         _LOG.exception("an application failed")
         response = HttpResponse.failure(internal(error))
+        let_go(error)
     return response, whole.keeps
 
 

@@ -22,7 +22,7 @@ from shared_ir.service_kit.http1.phase import ConnectionPhase, ConnectionState
 from shared_ir.service_kit.http1.source import Need
 from shared_ir.service_kit.memory.room import Guest, RequestRoom, peer_of
 from shared_ir.service_kit.putting_off import PuttingOff
-from shared_ir.service_kit.status import http_status, visible
+from shared_ir.service_kit.status import http_status, let_go, visible
 from shared_ir.service_kit.waiting import WouldWait
 
 _LOG = logging.getLogger(__name__)
@@ -231,8 +231,10 @@ class Http1Connection(asyncio.BufferedProtocol):
             found = self._arriving.read()
         except HttpRefusal as refusal:
             self._refuse(refusal.error, refusal.status)
+            let_go(refusal)
         except IngotError as error:
             self._refuse(error, http_status(error))
+            let_go(error)
         else:
             if isinstance(found, Whole):
                 self._answer(found)

@@ -214,8 +214,13 @@ class Guest:
         self._evict()
 
     def leave(self) -> None:
-        """Everything is given back, and nothing is counted for it any more."""
+        """Everything is given back, and nothing is counted for it any more; nobody is told to go."""
         self.room._leave(self)
+        self._evict = _nobody
+
+
+def _nobody() -> None:
+    """Who has left."""
 
 
 def no_room(guest: Guest) -> IngotError:

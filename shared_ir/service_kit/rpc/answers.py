@@ -19,7 +19,7 @@ from shared_ir.service_kit.calls.lanes import CallStage, Lane, ServerCall
 from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc.call import Aborted, RequestStream, RpcCall
 from shared_ir.service_kit.rpc.method import RpcMethod
-from shared_ir.service_kit.status import internal
+from shared_ir.service_kit.status import internal, let_go
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.telemetry.fields import current_fields, saying
 from shared_ir.service_kit.waiting import WouldWait
@@ -64,17 +64,19 @@ class Answers:
             try:
                 answer(call)
                 failed = False
-            except Aborted:
-                pass
+            except Aborted as aborted:
+                let_go(aborted)
             except WouldWait:
                 raise
             except IngotError as error:
                 call.fail(error)
+                let_go(error)
             except Exception as error:
                 # who sends to a client that has gone may fail as it likes; who has set a status has told why
                 if not call.is_over and call.code() is None:
                     _LOG.exception("a call failed")
                     call.fail(internal(error))
+                let_go(error)
             tell = partial(self._log.tell, call.method.path, call.watched.peer, call, call.started, current_fields())
             if failed or not ends_later or not call.add_callback(partial(tell, _GONE)):
                 tell()
@@ -136,6 +138,7 @@ class Answers:
                 message = call.method.read(data)
                 call.watched.enter(CallStage.OURS)
                 yield message
+            del data, message  # the next one may be long in coming
             call.watched.enter(CallStage.ARRIVING)
 
 

@@ -289,7 +289,7 @@ class RpcCall:
             if self._drained is not None:
                 self._drained.notify_all()
         if self.requests is not None:
-            self.requests.end(is_whole=False)
+            self.requests.drop()
         for callback in callbacks:
             try:
                 callback()
@@ -301,7 +301,7 @@ class RequestStream:
     """The messages of a call that takes several, as they come."""
 
     def __init__(self, call: RpcCall) -> None:
-        self._call = call
+        self._call: RpcCall | None = call
         self._changed = threading.Condition()
         self._waiting: deque[bytes] = deque()
         self._is_whole: bool | None = None
@@ -311,11 +311,19 @@ class RequestStream:
             self._waiting.append(message)
             self._changed.notify()
 
-    def end(self, is_whole: bool) -> None:
-        """No other comes; ``is_whole`` where the client has said so."""
+    def end(self) -> None:
+        """No other comes: the client has said so."""
         with self._changed:
             if self._is_whole is None:
-                self._is_whole = is_whole
+                self._is_whole = True
+            self._changed.notify()
+
+    def drop(self) -> None:
+        """The call is over: what was not taken is let go of, and so is the call."""
+        with self._changed:
+            self._is_whole = bool(self._is_whole and not self._waiting)
+            self._waiting.clear()
+            self._call = None
             self._changed.notify()
 
     @property
@@ -325,6 +333,7 @@ class RequestStream:
     def __iter__(self) -> Iterator[bytes]:
         while (message := self._next()) is not None:
             yield message
+            message = None  # the next one may be long in coming
 
     def _next(self) -> bytes | None:
         """Raises RpcError, as gRPC's own server does: the call ended before its client had said all."""
@@ -337,7 +346,9 @@ class RequestStream:
                 self._changed.wait()
             message = self._waiting.popleft()
             is_empty = not self._waiting
-        self._call.taken(PREFIX_BYTES + len(message))
-        if is_empty:
-            self._call.transport.resume(self._call)
+            call = self._call
+        if call is not None:
+            call.taken(PREFIX_BYTES + len(message))
+            if is_empty:
+                call.transport.resume(call)
         return message

@@ -19,6 +19,7 @@ from shared_ir.service_kit.memory.room import GRACE_SECONDS
 from shared_ir.service_kit.rpc.call import RequestStream, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
+from shared_ir.service_kit.status import let_go
 from shared_ir.service_kit.waiting import WouldWait
 
 _SECONDS_TO_CLOSE = 5.0
@@ -226,6 +227,7 @@ class RpcEndpoint(asyncio.Protocol):
                 self._take_one(call, messages, ended)
         except IngotError as error:
             call.fail(error)
+            let_go(error)
             self._answer(call)
 
     def _take_one(self, call: RpcCall, messages: list[bytes], ended: bool) -> None:
@@ -252,7 +254,7 @@ class RpcEndpoint(asyncio.Protocol):
         if ended:
             if not call.assembler.is_between:
                 raise IngotError(ErrorCode.INVALID_ARGUMENT, "the last message of the call is not whole")
-            requests.end(is_whole=True)
+            requests.end()
         else:
             self._resume(call)
         if not call.has_begun:

@@ -84,6 +84,8 @@ def test_a_file_that_is_damaged_or_gone_lets_nobody_in(file: Path, damage: str |
     error = refused(gate, f"Bearer {token}")
     assert (error.code, error.blame) == (ErrorCode.UNAVAILABLE, Blame.SERVICE)
     assert str(file) not in str(error)
+    again = refused(gate, f"Bearer {token}")
+    assert again is not error  # else it would have the frames of every call that was refused
     assert gate.caller("Bearer root").scopes == EVERY_SCOPE
     file.write_bytes(whole)
     assert gate.caller(f"Bearer {token}") == CI

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -24,11 +25,18 @@ class Service:
     """Messages are ``key milliseconds what``; ``what`` is answered, or ``fails``."""
 
     def __init__(self) -> None:
+        self.channel: Any = None
         self.lock = threading.Lock()
         self.running: list[str] = []
         self.most_together = 0
         self.together: set[tuple[str, str]] = set()
         self.order: list[str] = []
+        self.kept: list[bytes] = []
+
+    @exchange(Terms(most=8, refused=lambda error, message: b"refused"))
+    def Keep(self, request: bytes, context: Any) -> bytes:
+        self.kept.append(request)
+        return b"kept"
 
     @exchange(
         Terms(
@@ -61,10 +69,12 @@ def served() -> Iterator[tuple[Service, Any, RequestRoom, Lane]]:
     room = RequestRoom(1 << 30)
     server = RpcServer(lambda method: streams, room, 1 << 20)
     handler = grpc.stream_stream_rpc_method_handler(service.Answer, Text.FromString, Text.SerializeToString)
-    server.add_registered_method_handlers("s", {"Answer": handler})
+    plain = grpc.stream_stream_rpc_method_handler(service.Keep)
+    server.add_registered_method_handlers("s", {"Answer": handler, "Keep": plain})
     port = server.bind("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
+        service.channel = channel
         yield service, channel.stream_stream("/s/Answer", Text.SerializeToString, Text.FromString), room, work
     server.stop(0).wait()
 
@@ -104,3 +114,23 @@ def test_a_lane_that_is_full_refuses_messages_and_the_stream_goes_on(served: Any
     assert found == ["refused too many calls wait on this server"] * 3
     work.executor.waiting = 0
     assert answers(method, "a 1 x", "a 1 y", "- 1 z")[0] == "x"
+
+
+def test_a_silent_stream_keeps_nothing_of_what_it_has_sent(served: Any) -> None:
+    service, _, room, _ = served
+    silence = threading.Event()
+
+    def messages() -> Iterator[bytes]:
+        for each in range(3):
+            yield bytes([each]) * 100_000
+        silence.wait(20)
+
+    answers = service.channel.stream_stream("/s/Keep")(messages())
+    assert [next(answers) for _ in range(3)] == [b"kept"] * 3
+    end = time.monotonic() + 10
+    while any(sys.getrefcount(service.kept[at]) > 2 for at in range(3)) and time.monotonic() < end:
+        time.sleep(0.01)
+    assert [sys.getrefcount(service.kept[at]) for at in range(3)] == [2, 2, 2]  # the list, and who asks
+    assert room.held == 0
+    silence.set()
+    assert list(answers) == []
