@@ -10,7 +10,7 @@ from shared_ir.service_kit.http.message import Admission, Application, HttpReque
 from shared_ir.service_kit.http1.body import coding_of, declared_length, has_body, read_body
 from shared_ir.service_kit.http1.head import Http1Head, read_head
 from shared_ir.service_kit.http1.source import ByteSource, Need, Reading
-from shared_ir.service_kit.memory.room import Guest, no_room
+from shared_ir.service_kit.memory.room import SMALL_BYTES, Guest, no_room
 from shared_ir.service_kit.waiting import WouldWait
 
 Body = bytes | bytearray | memoryview
@@ -45,6 +45,15 @@ class ArrivingRequests:
         self._known: tuple[bytes, Http1Head] | None = None
         self._reading: Reading[Whole | None] | None = None
         self._short_since: float | None = None
+        self._begun = self._few = 0
+        """Where the request began, and bytes of its body that are too few to be counted, unless they stay."""
+        self._head_bytes: int | None = None
+
+    @property
+    def held(self) -> int:
+        """Bytes of a request that is not whole, as far as they may not be counted."""
+        head = self.source.read - self._begun if self._head_bytes is None else self._head_bytes
+        return head + self._few + len(self.source)
 
     @property
     def has_begun(self) -> bool:
@@ -59,6 +68,7 @@ class ArrivingRequests:
         """
         if self._reading is None:
             self.head = self.admitted = None
+            self._begun, self._few, self._head_bytes = self.source.read, 0, None
             self._reading = self._whole()
         try:
             return next(self._reading)
@@ -80,6 +90,8 @@ class ArrivingRequests:
             self._short_since = None
             raise no_room(self._guest) from None
         self._short_since = None
+        if count < SMALL_BYTES:
+            self._few += count
         return True
 
     def _whole(self) -> Reading[Whole | None]:
@@ -88,7 +100,7 @@ class ArrivingRequests:
             head = yield from self._new_head()
         if head is None:
             return None
-        self.head = head
+        self.head, self._head_bytes = head, self.source.read - self._begun
         request = HttpRequest(head.method, head.path, head.fields, peer=self._peer)
         admission = self._application.admit(request)
         if isinstance(admission, HttpResponse):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import select
 import time
 from collections import deque
 from functools import partial
@@ -19,8 +18,8 @@ from shared_ir.service_kit.http1.arriving import ArrivingRequests, Whole
 from shared_ir.service_kit.http1.head import HttpRefusal
 from shared_ir.service_kit.http1.limits import HttpLimits
 from shared_ir.service_kit.http1.phase import ConnectionPhase, ConnectionState
-from shared_ir.service_kit.http1.source import Need
-from shared_ir.service_kit.memory.room import Guest, RequestRoom, peer_of
+from shared_ir.service_kit.http1.source import Need, has_hung_up
+from shared_ir.service_kit.memory.room import WAITING_BYTES, Guest, RequestRoom, peer_of
 from shared_ir.service_kit.putting_off import PuttingOff
 from shared_ir.service_kit.status import http_status, let_go, visible
 from shared_ir.service_kit.waiting import WouldWait
@@ -133,17 +132,16 @@ class Http1Connection(asyncio.BufferedProtocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """NOTE: what is computed holds what it holds until it is."""
-        is_first, is_ours, self._state = (
-            self._state is not ConnectionState.OVER,
-            self._state is ConnectionState.OURS,
-            ConnectionState.OVER,
-        )
+        is_first, is_ours = self._state is not ConnectionState.OVER, self._state is ConnectionState.OURS
+        self._state = ConnectionState.OVER
         self._arriving.end()
         self._outgoing.clear()
         if is_first and not is_ours:
             self._end()
 
     def _end(self) -> None:
+        if self._guest.held:
+            self._server.room.passed(self._guest.held)
         self._guest.leave()
         self._server.disconnected(self)
 
@@ -196,6 +194,8 @@ class Http1Connection(asyncio.BufferedProtocol):
 
     def look(self, now: float) -> None:
         """Let go of a client that takes too long."""
+        if self._state is ConnectionState.READING and self.phase is ConnectionPhase.CLIENT:
+            self._count()
         if now < self._deadline or self._state in (ConnectionState.OURS, ConnectionState.OVER):
             return
         if self._state is ConnectionState.READING and self.phase is ConnectionPhase.IDLE:
@@ -206,6 +206,15 @@ class Http1Connection(asyncio.BufferedProtocol):
             self._refuse(error, HTTPStatus.REQUEST_TIMEOUT)
         else:
             self.abort()
+
+    def _count(self) -> None:
+        """What has come of a request that is not whole takes its part of the room, be it small. NOTE: what comes at once is not asked."""
+        try:
+            self._guest.take_at_once(self._arriving.held - self._guest.held, WAITING_BYTES)
+        except WouldWait:
+            return  # there may be room when it is looked at again
+        except IngotError as error:
+            self._refuse(error, http_status(error))
 
     # ---- a request
 
@@ -307,7 +316,7 @@ class Http1Connection(asyncio.BufferedProtocol):
         """Whether the client has closed the connection, or its sending side, which counts as that."""
         if self._arriving.source.has_ended or self._state is ConnectionState.OVER:
             return True
-        return self._is_paused and _has_hung_up(self._transport)
+        return self._is_paused and has_hung_up(self._transport)
 
     def _refuse(self, error: IngotError, status: HTTPStatus) -> None:
         self._enter(ConnectionState.WRITING, ConnectionPhase.CLIENT, self._server.limits.request_timeout)
@@ -387,13 +396,3 @@ class Http1Connection(asyncio.BufferedProtocol):
         head = self._arriving.head
         what = f"{head.method} {visible(head.path, 200)}" if head else "what is no request"
         _LOG.info("%s from %s: %d %s", what, self.peer, response.status, visible(response.note, 300))
-
-
-def _has_hung_up(transport: Any) -> bool:
-    """Where nothing is read, and so no end of it."""
-    poll = select.poll()
-    try:
-        poll.register(transport.get_extra_info("socket"), select.POLLRDHUP)
-        return bool(poll.poll(0))
-    except (OSError, ValueError, TypeError):  # it is closed already
-        return True

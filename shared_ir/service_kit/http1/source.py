@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
+import select
 from collections.abc import Generator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -24,11 +25,12 @@ Reading = Generator[Need, None, T]
 class ByteSource:
     """``target``, where there is one, is what the next bytes are to be written to, instead of :meth:`feed`."""
 
-    __slots__ = ("_data", "_start", "has_ended", "target")
+    __slots__ = ("_data", "_start", "fed", "has_ended", "target")
 
     def __init__(self) -> None:
         self._data: bytes = b""
-        self._start = 0
+        self._start = self.fed = 0
+        """Bytes that have come by :meth:`feed` in all."""
         self.has_ended = False
         """No others come."""
         self.target: memoryview | None = None
@@ -41,7 +43,13 @@ class ByteSource:
         """What has come is let go of, since it may be large."""
         self._data, self._start, self.target = b"", 0, None
 
+    @property
+    def read(self) -> int:
+        """Bytes that were read of those that were fed."""
+        return self.fed - len(self)
+
     def feed(self, data: bytes) -> None:
+        self.fed += len(data)
         self._data = self._data[self._start :] + data if len(self) else data
         self._start = 0
 
@@ -89,4 +97,14 @@ class ByteSource:
                 self.target = None
                 return False
             yield Need.BYTES
+        return True
+
+
+def has_hung_up(transport: Any) -> bool:
+    """Whether the client of ``transport`` has closed its side; for where nothing is read, and so no end of it."""
+    poll = select.poll()
+    try:
+        poll.register(transport.get_extra_info("socket"), select.POLLRDHUP)
+        return bool(poll.poll(0))
+    except (OSError, ValueError, TypeError):  # it is closed already
         return True

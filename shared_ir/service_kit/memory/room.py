@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import heapq
 import ipaddress
 import threading
 import time
@@ -17,7 +18,12 @@ from shared_ir.service_kit.waiting import WouldWait
 GRACE_SECONDS = 1.0
 """For so long a peer may keep a server waiting before others are let in at its cost."""
 SMALL_BYTES = 16 * 1024
-"""Fewer bytes are not counted: all that may be in flight of them is a few megabytes."""
+"""Fewer bytes are not counted of what is whole: it is answered soon, or waits where few do."""
+WAITING_BYTES = 1024
+"""Fewer bytes are not counted of what is not whole: thousands of such messages may wait for their clients."""
+_TOGETHER = 16
+"""Guests with little each that have to go at once: the next one who asks need not look for another."""
+_MOST_KNOWN = 1024
 _WAIT_SECONDS = 0.5
 """What one that must go may take to do so."""
 
@@ -37,6 +43,12 @@ class RequestRoom:
         self._held = 0
         self._by_peer: Counter[str] = Counter()
         self._guests: set[Guest] = set()
+        self._going = 0
+        self._going_of: Counter[str] = Counter()
+        """Bytes of those who have been told to go: of all, and of each peer."""
+        self._nobody_until: dict[str, float] = {}
+        """Until when none of a peer, or of all, can have kept the server waiting for too long. NOTE: else everybody who is refused would
+        cost a look at thousands of guests."""
         self._trimming = Trimming()
 
     @property
@@ -66,8 +78,9 @@ class RequestRoom:
                 return
             if not wait and self._fits(guest, count, self._evicted(guest)):
                 raise WouldWait
-        while (victim := self._victim(guest, count)) is not None:
-            victim.evict()
+        while victims := self._victims(guest, count):
+            for victim in victims:
+                victim.evict()
             with self._changed:
                 if self._changed.wait_for(lambda: self._fits(guest, count), wait):
                     self._add(guest, count)
@@ -97,39 +110,62 @@ class RequestRoom:
 
     def _evicted(self, asking: Guest) -> tuple[int, int]:
         """Bytes of those who have been told to go: of all, and of the same peer."""
-        going = [guest for guest in self._guests if guest.evicted and guest is not asking]
-        return sum(g.held for g in going), sum(g.held for g in going if g.peer == asking.peer)
+        own = asking.held if asking.evicted else 0
+        return self._going - own, self._going_of[asking.peer] - own
 
     def _add(self, guest: Guest, count: int) -> None:
         """NOTE: a thread may still compute for a guest that has left, whose client has gone; nobody would give back what it takes."""
         if guest.has_left:
             return
+        if not guest.held and guest.waits_since is not None:
+            self._nobody_until.clear()
         guest.held += count
         self._held += count
         self._by_peer[guest.peer] += count
+        if guest.evicted:
+            self._goes(guest.peer, count)
         (self._guests.add if guest.held else self._guests.discard)(guest)
         if not self._by_peer[guest.peer]:
             del self._by_peer[guest.peer]
 
-    def _victim(self, asking: Guest, count: int) -> Guest | None:
-        """Whom to take room from: of the asking peer where its own share is used up, else of the one that holds most."""
+    def _goes(self, peer: str, count: int) -> None:
+        self._going += count
+        self._going_of[peer] += count
+        if not self._going_of[peer]:
+            del self._going_of[peer]
+
+    def _victims(self, asking: Guest, count: int) -> list[Guest]:
+        """Whom to take room from: of the asking peer where its own share is used up, else of the one that holds most. One, or several of
+        those that hold little."""
         now = self._clock()
         with self._changed:
             own = self._by_peer[asking.peer] + count > self.share
-            late = [
-                (self._by_peer[guest.peer], -guest.waits_since, guest)
+            whose = asking.peer if own else ""
+            if now <= self._nobody_until.get(whose, now - 1):
+                return []
+            waiting = [
+                (self._by_peer[guest.peer], -guest.waits_since, id(guest), guest)
                 for guest in self._guests
-                if guest is not asking
-                and not guest.evicted
-                and guest.waits_since is not None
-                and now - guest.waits_since > GRACE_SECONDS
-                and (guest.peer == asking.peer or not own)
+                if guest.waits_since is not None and not guest.evicted and (guest.peer == asking.peer or not own)
             ]
+            late = [each for each in waiting if now + each[1] > GRACE_SECONDS and each[3] is not asking]
             if not late:
-                return None
-            victim = max(late, key=lambda entry: entry[:2])[2]
-            victim.evicted = True
-            return victim
+                oldest = max((each[1] for each in waiting), default=-now)
+                if len(self._nobody_until) >= _MOST_KNOWN:
+                    self._nobody_until.clear()
+                self._nobody_until[whose] = GRACE_SECONDS - oldest
+                return []
+            return self._told_to_go(late)
+
+    def _told_to_go(self, late: list[tuple[int, float, int, Guest]]) -> list[Guest]:
+        first, *others = (entry[-1] for entry in heapq.nlargest(_TOGETHER, late))
+        going = [first]
+        if first.held < SMALL_BYTES:
+            going += [each for each in others if each.held < SMALL_BYTES and each.peer == first.peer]
+        for guest in going:
+            guest.evicted = True
+            self._goes(guest.peer, guest.held)
+        return going
 
 
 class Guest:
@@ -158,9 +194,10 @@ class Guest:
             raise WouldWait
         self.room._take(self, count, _WAIT_SECONDS if self.waits else 0.0)
 
-    def take_at_once(self, count: int) -> None:
-        """As :meth:`take`, without waiting for who has to go; raises WouldWait where he may have gone when the same is asked again."""
-        if count >= SMALL_BYTES:
+    def take_at_once(self, count: int, least: int = SMALL_BYTES) -> None:
+        """As :meth:`take`, without waiting for who has to go; raises WouldWait where he may have gone when the same is asked again. Fewer
+        than ``least`` bytes are not counted."""
+        if count >= least:
             self.room._take(self, count, wait=0.0)
 
     def give(self, count: int) -> None:

@@ -14,7 +14,7 @@ import grpc
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.calls.lanes import ServerCall
 from shared_ir.service_kit.http2.frames import DEFAULT_WINDOW_BYTES
-from shared_ir.service_kit.memory.room import SMALL_BYTES, RequestRoom, no_room
+from shared_ir.service_kit.memory.room import SMALL_BYTES, WAITING_BYTES, RequestRoom, no_room
 from shared_ir.service_kit.rpc.messages import PREFIX_BYTES, Assembler, framed
 from shared_ir.service_kit.rpc.method import RpcMethod
 from shared_ir.service_kit.rpc.request_head import Metadata, RequestHead
@@ -200,6 +200,8 @@ class RpcCall:
         """
         if self.message is not None or (self.requests is not None and not self.requests.is_empty):
             return 0
+        if not self.assembler.is_between:
+            self._count(0, WAITING_BYTES)
         missing = self.assembler.missing
         target = min(missing, max(DEFAULT_WINDOW_BYTES, min(self.assembler.held, _MOST_WINDOW)))
         if self.method.takes_stream:
@@ -224,12 +226,12 @@ class RpcCall:
         """Bytes that have come, and those that may come, ``further`` ones among them, beyond what every stream may send."""
         return self._arrived + max(0, self._window + further - DEFAULT_WINDOW_BYTES)
 
-    def _count(self, further: int) -> None:
-        """Have room for what is here, and for as many bytes more as are to be let in; raises as :meth:`granted`."""
+    def _count(self, further: int, least: int = SMALL_BYTES) -> None:
+        """Have room for what is here, and for as many bytes more as are to be let in, ``least`` at least; raises as :meth:`granted`."""
         with self._lock:
             more = self._needed(further) - self._counted
-            if more >= SMALL_BYTES:
-                self.guest.take_at_once(more)
+            if more >= least:
+                self.guest.take_at_once(more, least)
                 self._counted += more
 
     def send(self, message: bytes) -> None:

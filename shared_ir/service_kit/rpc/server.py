@@ -230,6 +230,8 @@ class RpcServer:
             if not self._by_peer[call.watched.peer]:
                 del self._by_peer[call.watched.peer]
         call.watched.end()
+        if not call.has_begun and call.assembler.held:
+            self.room.passed(call.assembler.held)
 
     def _is_crowded(self, peer: str) -> bool:
         """NOTE: one peer alone leaves room for others."""

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any
 
@@ -330,3 +330,28 @@ def test_options_of_a_connection_are_words() -> None:
             assert b"Connection" not in answers(connection, 1)
         connection.sendall(QUICK.replace(b"\r\n\r\n", b"\r\nConnection: x, close\r\n\r\n"))
         assert b"Connection: close" in answers(connection, 1)
+
+
+@pytest.mark.parametrize(
+    "begun",
+    [
+        b"POST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 15000\r\n\r\n" + bytes(14_000),
+        b"POST /x HTTP/1.1\r\nHost: h\r\n" + b"Name: %s\r\n" % (b"x" * 15_000),
+    ],
+)
+def test_small_requests_that_do_not_come_whole_stay_within_the_room(begun: bytes) -> None:
+    room = RequestRoom(200_000)
+    with serving(Faulty(), max_connections=64, room=room) as server, ExitStack() as stack:
+        connections = [stack.enter_context(connected(server)) for _ in range(20)]
+        for each in connections:
+            each.sendall(begun)
+        refused = 0
+        for each in connections:
+            each.settimeout(0.5)
+            with suppress(TimeoutError):
+                refused += b"429" in each.recv(4096)
+        assert refused >= 13
+        assert 80_000 < room.held <= 100_000
+        for each in connections:
+            each.close()
+        wait_until(lambda: room.held == 0)

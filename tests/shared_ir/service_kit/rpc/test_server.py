@@ -19,7 +19,14 @@ import pytest
 from google.protobuf.wrappers_pb2 import BytesValue as Bytes
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import ResponseReceived, SettingsAcknowledged, StreamEnded, StreamReset, TrailersReceived
+from h2.events import (
+    PingAckReceived,
+    ResponseReceived,
+    SettingsAcknowledged,
+    StreamEnded,
+    StreamReset,
+    TrailersReceived,
+)
 from h2.settings import SettingCodes
 
 from shared_ir.errors import ErrorCode, IngotError
@@ -617,3 +624,37 @@ def test_sockets_in_folders(tmp_path: Path) -> None:
     with grpc.insecure_channel(f"unix:{tmp_path}/socket") as channel:
         assert unary(channel, "Echo")(Bytes(value=b"x"), timeout=5).value == b"x"
     assert server.stop(0).wait(5)
+
+
+def test_many_messages_that_do_not_come_whole_stay_within_the_room(
+    running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    passed: list[int] = []
+    monkeypatch.setattr(running.room, "total", 1_000_000)
+    monkeypatch.setattr(running.room, "share", 500_000)
+    monkeypatch.setattr(running.room, "passed", passed.append)
+    caller = Caller(running.port)
+
+    def send(count: int) -> None:
+        for _ in range(count):
+            stream = caller.call("/s/Echo")
+            caller.http.send_data(stream, framed(bytes(100_000))[:10_000])
+            caller.say()
+        caller.http.ping(bytes(8))
+        caller.say()
+        caller.events(PingAckReceived)
+
+    def held() -> int:
+        return sum(call.assembler.held for call in running.server._calls)
+
+    send(200)
+    assert 400_000 < held() <= running.room.held <= 500_000
+    assert sum(passed) == 1_500_000 + 10_000 * (50 - len(running.server._calls))
+    time.sleep(1.1)  # from now on they may be told to go
+    before = set(running.server._calls)
+    send(20)
+    until(lambda: len(before - running.server._calls) >= 16)
+    assert held() <= running.room.held <= 500_000
+    caller.socket.close()
+    until(lambda: not running.server._calls and not running.room.held)
+    assert sum(passed) == 2_200_000
