@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+import weakref
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +24,7 @@ from runtime_service.batching.execution import BatchResult
 from runtime_service.batching.messages import Cancellation, InferRequest
 from runtime_service.batching.rows import Arrays
 from runtime_service.batching.validation import signature
+from runtime_service.batching.watch import WATCH, Watch
 from runtime_service.batching.work import why_unwanted
 from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
@@ -34,6 +36,8 @@ from shared_ir.service_kit.calls.shares import is_for_others
 
 _LOOK_SECONDS = 0.25
 """How often a request that waits for its turn is asked whether its client is still there."""
+_LEAST_PAUSE_SECONDS = 1.0
+"""Between two looks for states that nobody uses any more."""
 _MOST_CHARACTERS = 128
 """Of a name of a sequence, as in Triton."""
 Name: TypeAlias = tuple[str, int | str]
@@ -89,6 +93,7 @@ class Sequences:
         inputs: Sequence[TensorSpec],
         outputs: Sequence[TensorSpec],
         clock: Callable[[], float] = time.monotonic,
+        watch: Watch = WATCH,
     ) -> None:
         """Raises IngotError INVALID_ARGUMENT: the model has no such state."""
         _check_state(options, inputs, outputs)
@@ -97,6 +102,8 @@ class Sequences:
         self._order = tuple(spec.name for spec in inputs)
         self._others = tuple(spec for spec in inputs if spec.name not in options.state)
         self._clock = clock
+        self._watch = watch
+        self._is_reminded = False
         self._lock = threading.Lock()
         self._states: OrderedDict[Name, _State] = OrderedDict()
         self._bytes = 0
@@ -156,14 +163,16 @@ class Sequences:
     @contextmanager
     def _turn(self, step: Step, deadline: float | None, cancellation: Cancellation | None) -> Iterator[_State]:
         state = self._acquired(step, deadline, cancellation)
+        is_over = False
         try:
             yield state
+            is_over = step.ends
         finally:
-            state.turn.release()
             with self._lock:
                 self._used(step.name, state)
-                if step.ends or not state.arrays:  # it is over, or has not begun
+                if is_over or not state.arrays:  # or it has not begun
                     self._forget(step.name, state)
+            state.turn.release()
 
     def _acquired(self, step: Step, deadline: float | None, cancellation: Cancellation | None) -> _State:
         while True:
@@ -202,6 +211,7 @@ class Sequences:
                     raise _too_many(f"the last quarter of {self.options.most} sequences for other addresses")
                 self._count_of[step.name[0]] += 1
                 state = self._states[step.name] = _State(self._clock())
+                self._remind(self.options.idle_seconds)
             self._used(step.name, state)
             return state
 
@@ -216,6 +226,28 @@ class Sequences:
         for name, state in list(takewhile(lambda item: item[1].used <= oldest, self._states.items())):
             if not state.turn.locked():
                 self._forget(name, state)
+
+    def _remind(self, seconds: float) -> None:
+        """Look after so long whether there are states that nobody uses: the last ones of a model are followed by no request. NOTE: who is
+        reminded is not kept for that, as its model may be unloaded."""
+        if self._is_reminded:
+            return
+        self._is_reminded = True
+        own = weakref.ref(self)
+
+        def look() -> None:
+            if (sequences := own()) is not None:
+                sequences._look()
+
+        self._watch.remind(max(seconds, _LEAST_PAUSE_SECONDS), look)
+
+    def _look(self) -> None:
+        with self._lock:
+            self._is_reminded = False
+            self._expire()
+            if self._states:
+                oldest = next(iter(self._states.values()))
+                self._remind(oldest.used + self.options.idle_seconds - self._clock())
 
     def _forget(self, name: Name, state: _State) -> None:
         if self._states.get(name) is state:

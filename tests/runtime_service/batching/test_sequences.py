@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from runtime_service.batching.execution import BatchResult, Execution, ReleaseRe
 from runtime_service.batching.messages import Cancellation, InferRequest
 from runtime_service.batching.rows import Arrays
 from runtime_service.batching.sequences import Sequences, Step, step_of
+from runtime_service.batching.watch import Watch
 from runtime_service.policies import SequenceOptions
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -86,13 +88,15 @@ def test_a_failed_request_leaves_the_state_as_it_was() -> None:
     def failing(inputs: Arrays) -> BatchResult:
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "the model dislikes a value")
 
-    for start in (False, True):
+    for start, end in ((False, False), (True, False), (False, True), (True, True)):
         with pytest.raises(IngotError, match="dislikes"):
-            sequences.run(Step(("a", 1), start, False), {"x": np.ones((1, 2), np.float32)}, None, failing)
+            sequences.run(Step(("a", 1), start, end), {"x": np.ones((1, 2), np.float32)}, None, failing)
     assert asked(sequences, 1, 4.0) == 7.0
     with pytest.raises(IngotError, match="dislikes"):
         sequences.run(Step(("a", 2), True, False), {"x": np.ones((1, 2), np.float32)}, None, failing)
     assert len(sequences) == 1
+    assert asked(sequences, 1, 1.0, end=True) == 8.0
+    assert len(sequences) == 0
 
 
 def test_requests_of_one_sequence_are_computed_one_by_one() -> None:
@@ -179,6 +183,44 @@ def test_sequences_expire() -> None:
         asked(sequences, 2, 1.0)
     assert (len(sequences), sequences.held_bytes) == (1, 8)
     assert asked(sequences, 1, 1.0) == 3.0
+
+
+class Reminders(Watch):
+    """A watch whose time passes when it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[float, Callable[[], object]]] = []
+
+    def remind(self, seconds: float, action: Callable[[], object]) -> None:
+        self.asked.append((seconds, action))
+
+    def remind_now(self) -> None:
+        (_, action), self.asked = self.asked[0], self.asked[1:]
+        action()
+
+
+def test_the_last_sequences_of_a_quiet_model_expire_as_well() -> None:
+    now, reminders = [0.0], Reminders()
+    options = SequenceOptions({"state": "next"}, idle_seconds=10)
+    sequences = Sequences(options, (X, STATE), (Y, NEXT), lambda: now[0], reminders)
+    asked(sequences, 1, 1.0, start=True)
+    asked(sequences, 2, 1.0, start=True)
+    assert [seconds for seconds, _ in reminders.asked] == [10.0]
+    now[0] = 4.0
+    asked(sequences, 1, 1.0)
+    now[0] = 10.0
+    reminders.remind_now()
+    assert (len(sequences), sequences.held_bytes) == (1, 8)
+    assert [seconds for seconds, _ in reminders.asked] == [4.0]
+    now[0] = 14.0
+    reminders.remind_now()
+    assert (len(sequences), sequences.held_bytes, reminders.asked) == (0, 0, [])
+    asked(sequences, 3, 1.0, start=True)
+    kept = weakref.ref(sequences)
+    del sequences
+    assert kept() is None  # a model that is unloaded is kept by nobody
+    reminders.remind_now()
 
 
 def test_sequences_are_bounded_in_number_and_bytes() -> None:
