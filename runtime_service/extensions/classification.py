@@ -6,6 +6,7 @@ Source: triton-inference-server, ``docs/protocol/extension_classification.md``.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from shared_ir.plan.program import TensorSpec
 
 _STRING_BYTES = 128
 """Of one such string and what is around it."""
+_MOST_DIGITS = 6
+"""More than numbers of 16 bits need."""
 _ROW_TIMES = 6
 """Times that a row is there while its highest values are looked for."""
 
@@ -74,4 +77,14 @@ def _highest(row: Array, count: int) -> list[str]:
     at = np.flatnonzero(ranked >= least)[::-1]
     # NOTE: not by negation, which the least integer does not have; both reversals keep equal ones in order
     order = at[np.argsort(ranked[at], kind="stable")][::-1][:count]
-    return [f"{value}:{index}" for value, index in zip(row[order], order.tolist(), strict=True)]
+    text = _short_text if row.dtype.itemsize == 2 and row.dtype.kind in "fV" else str
+    with np.errstate(over="ignore"):  # of a text that is tried
+        return [f"{text(value)}:{index}" for value, index in zip(row[order], order.tolist(), strict=True)]
+
+
+def _short_text(value: Any) -> str:
+    """The shortest decimal that is ``value`` and no other half or bfloat16. NOTE: numpy writes a half as a double, and ml_dtypes what it
+    likes."""
+    number, kind = float(value), type(value)
+    texts = (repr(float(f"{number:.{digits}g}")) for digits in range(1, _MOST_DIGITS))
+    return next((text for text in texts if kind(float(text)) == value), repr(number))

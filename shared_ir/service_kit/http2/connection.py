@@ -112,6 +112,16 @@ class Http2Connection(Sending):
 
     # ---- in
 
+    @property
+    def held(self) -> int:
+        """Bytes of what is not whole: of a frame, or of a header block."""
+        return len(self._rest) + (0 if self._block is None else len(self._block.parts))
+
+    @property
+    def progress(self) -> object:
+        """Is another one when data, or the head of a stream, have come since."""
+        return self._credit, self._last
+
     def receive(self, data: bytes, until: float = math.inf) -> bool:
         """Bytes that came. Whether there was time for all of them before ``until``, on ``time.monotonic``: else the rest is here, and waits
         for the next call.

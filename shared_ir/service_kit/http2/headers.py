@@ -103,7 +103,10 @@ class HeadReader:
         try:
             return [(bytes(name), bytes(value)) for name, value in self._decoder.decode(block, raw=True)]
         except HPACKError as error:
-            raise ConnectionFault(Code.COMPRESSION_ERROR, str(error)) from error
+            # NOTE: the peer is told a sentence of ours: the library's own may hold addresses of memory
+            raise ConnectionFault(
+                Code.COMPRESSION_ERROR, "a header block that cannot be unpacked, or is too large"
+            ) from error
 
 
 def _check_resizes(block: bytes) -> None:

@@ -9,16 +9,17 @@ from typing import Any, Protocol
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.calls.lanes import CallStage
+from shared_ir.service_kit.calls.lanes import CallStage, name_of
 from shared_ir.service_kit.event_loop import Greeting
 from shared_ir.service_kit.http2.connection import Http2Connection
 from shared_ir.service_kit.http2.frames import Code, ConnectionFault
 from shared_ir.service_kit.http2.headers import Http2Head
 from shared_ir.service_kit.http2.sending import FRAMES_EARNED, MOST_OUT
-from shared_ir.service_kit.memory.room import GRACE_SECONDS
+from shared_ir.service_kit.memory.room import GRACE_SECONDS, RequestRoom
 from shared_ir.service_kit.rpc.call import RequestStream, RpcCall
 from shared_ir.service_kit.rpc.messages import framed
 from shared_ir.service_kit.rpc.request_head import ANSWER_HEAD, NO_GRPC, read_head, trailers
+from shared_ir.service_kit.rpc.unfinished import UnfinishedFrame
 from shared_ir.service_kit.status import let_go
 from shared_ir.service_kit.waiting import WouldWait
 
@@ -35,6 +36,8 @@ _OURS = (grpc.StatusCode.RESOURCE_EXHAUSTED, grpc.StatusCode.UNAVAILABLE)
 
 class EndpointOwner(Protocol):
     """The server of a connection."""
+
+    room: RequestRoom
 
     def connected(self, endpoint: RpcEndpoint, /) -> bool:
         """Whether there is room for it."""
@@ -71,6 +74,7 @@ class RpcEndpoint(asyncio.Protocol):
         self._is_receiving = False
         self._is_behind = False
         """There was no time for all that has come."""
+        self._unfinished = UnfinishedFrame(self._connection, owner.room)
 
     def auth_context(self) -> dict[str, list[bytes]]:
         """As gRPC has it: the common name, and all alternative names."""
@@ -140,6 +144,7 @@ class RpcEndpoint(asyncio.Protocol):
     def connection_lost(self, error: Exception | None) -> None:
         for call in tuple(self._calls.values()):
             self._end(call)
+        self._unfinished.forget()
         self._owner.disconnected(self)
 
     def leave(self) -> None:
@@ -158,6 +163,14 @@ class RpcEndpoint(asyncio.Protocol):
         if self.closing_since is not None:
             if now - self.closing_since > _SECONDS_TO_CLOSE:
                 self._transport.abort()
+            return
+        if not self._unfinished.may_stay(now, name_of(self.peer)):
+            self._unfinished.forget()
+            self._connection.fail(
+                ConnectionFault(Code.ENHANCE_YOUR_CALM, "no room for a frame that does not come whole")
+            )
+            self._flush()
+            self.close()
         elif self._connection.open:
             self.since = now
         elif now - self.since > (_IDLE_SECONDS if self._connection.is_introduced else _GREETING_SECONDS):

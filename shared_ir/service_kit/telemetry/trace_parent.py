@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from typing import Self
 
 HEADER = "traceparent"
-_TEXT = re.compile(r"00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})")
+_TEXT = re.compile(r"(?!ff)([0-9a-f]{2})-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})((?:-.*)?)", re.DOTALL)
+"""Of any version: a later one begins as version 00 does, and may go on behind it (section 4.1)."""
 
 
 @dataclass(frozen=True)
@@ -27,9 +28,12 @@ class TraceParent:
     def parse(cls, text: str) -> Self | None:
         """None for what is none, which a client may send."""
         match = _TEXT.fullmatch(text)
-        if match is None or not (match[1].strip("0") and match[2].strip("0")):
+        if match is None or not (match[2].strip("0") and match[3].strip("0")):
             return None
-        return cls(match[1], match[2], match[3])
+        version, trace_id, span_id, flags, more = match.groups()
+        if version == "00":
+            return None if more else cls(trace_id, span_id, flags)
+        return cls(trace_id, span_id, f"{int(flags, 16) & 1:02x}")  # others are not known here
 
     @property
     def is_sampled(self) -> bool:

@@ -127,3 +127,22 @@ def test_classes_are_bounded_and_ask_for_memory() -> None:
     assert (caught.value.code, taken) == (ErrorCode.INVALID_ARGUMENT, 0)
     classified(np.zeros((100, 1000), np.float32), spec, 50, take)
     assert taken > 100 * 50 * 64
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16])
+def test_values_of_16_bits_are_the_shortest_that_read_back(dtype: DType) -> None:
+    kept = storage_dtype(dtype)
+    every = np.arange(1 << 16, dtype=np.uint16).view(kept).reshape(-1, 1)
+    spec = TensorSpec("y", dtype, (symbol("batch"), 1))
+    texts = [text.removesuffix(":0") for (text,) in classified(every, spec, 1, lambda size: None)]
+    with np.errstate(over="ignore", invalid="ignore"):
+        back = np.array([float(text) for text in texts]).astype(kept)
+        np.testing.assert_array_equal(back.astype(np.float32), every[:, 0].astype(np.float32))
+        for text, value in zip(texts, every[:, 0], strict=True):
+            digits = len(text.partition("e")[0].replace(".", "").strip("-0"))
+            if np.isfinite(float(text)) and digits > 1:
+                assert kept.type(float(f"{float(value):.{digits - 2}e}")) != value
+    some = dict(zip((0.1, 3.0, 1e4, -0.0, np.inf), ("0.1", "3.0", "10000.0", "-0.0", "inf"), strict=True))
+    for number, text in some.items():
+        (found,) = classified(np.array([[number]]).astype(kept), spec, 1, lambda size: None)[0]
+        assert found == f"{text}:0"

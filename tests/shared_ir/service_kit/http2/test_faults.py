@@ -102,6 +102,13 @@ CONNECTION_FAULTS = {
 }
 
 
+def test_a_peer_is_told_nothing_that_a_library_says() -> None:
+    for block in (b"\xff" * 15_000 + b"\x01", b"\xbf", b"\x00\x85\xff\xff\xff\xff\xff\x00"):
+        with pytest.raises(ConnectionFault) as caught:
+            greeted()[0].receive(opening(block=block))
+        assert str(caught.value) == "a header block that cannot be unpacked, or is too large"
+
+
 @pytest.mark.parametrize("name", CONNECTION_FAULTS)
 @pytest.mark.parametrize("step", [0, 1])
 def test_faults_of_a_connection(name: str, step: int) -> None:

@@ -31,7 +31,7 @@ from h2.settings import SettingCodes
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.calls.lanes import CallStage, Lane
-from shared_ir.service_kit.http2.frames import Code
+from shared_ir.service_kit.http2.frames import Code, FrameKind
 from shared_ir.service_kit.listening import CannotListen
 from shared_ir.service_kit.memory.room import RequestRoom
 from shared_ir.service_kit.rpc import server
@@ -510,6 +510,9 @@ def test_one_peer_leaves_room_for_others(running: Running, monkeypatch: pytest.M
     for _ in range(5):
         last = crowd.call("/s/Echo")
     assert status(crowd.events(StreamEnded, last), last) == "8"
+    since = time.monotonic()
+    for call in running.server._calls:
+        call.watched.since = since  # all are late at once: were some let go before others, these would be no crowd any more
     mine = other.call("/s/Echo", b"x")
     assert status(other.events(StreamEnded, mine), mine) == "0"
     until(lambda: not running.server._calls)  # they have let the server wait for too long
@@ -658,3 +661,23 @@ def test_many_messages_that_do_not_come_whole_stay_within_the_room(
     caller.socket.close()
     until(lambda: not running.server._calls and not running.room.held)
     assert sum(passed) == 2_200_000
+
+
+def test_frames_that_do_not_come_whole_stay_within_the_room(running: Running, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(running.room, "total", 400_000)
+    monkeypatch.setattr(running.room, "share", 200_000)
+    callers = [Caller(running.port) for _ in range(8)]
+    begun = (60_000).to_bytes(3, "big") + bytes([FrameKind.DATA, 0, 0, 0, 0, 1]) + bytes(50_000)
+    for each in callers:
+        each.call("/s/Echo")
+        each.socket.sendall(begun)
+    until(lambda: len(running.server._endpoints) <= 4)  # others have been let go
+    assert 100_000 < running.room.held <= 200_000
+    assert sum(each._connection.held for each in running.server._endpoints) <= 201_000
+    with running.channel() as channel:  # and those that stay are let go where there is need of their room
+        assert unary(channel, "Echo")(Bytes(value=bytes(30_000)), timeout=10, wait_for_ready=True).value == bytes(
+            30_000
+        )
+    for each in callers:
+        each.socket.close()
+    until(lambda: not running.server._endpoints and not running.room.held)

@@ -89,6 +89,11 @@ def test_traces_are_those_of_the_caller() -> None:
     assert TraceParent.parse(str(given)) == given
     for text in ("", "00-ab-cd-01", f"00-{'0' * 32}-{'1' * 16}-01", f"00-{'a' * 32}-{'0' * 16}-01", str(given) + "x"):
         assert TraceParent.parse(text) is None
+    ids = f"{'a' * 32}-{'1' * 16}"
+    for text in (f"00-{ids}-01-", f"00-{ids}-01-more", f"ff-{ids}-01", f"01-{ids}-01more", f"1-{ids}-01", f"01-{ids}"):
+        assert TraceParent.parse(text) is None
+    for text, flags in ((f"01-{ids}-01-more", "01"), (f"cc-{ids}-ff", "01"), (f"01-{ids}-02-", "00")):
+        assert TraceParent.parse(text) == TraceParent("a" * 32, "1" * 16, flags)  # as version 00 says it
     tracing = Tracing()
     assert tracing.here() == ""
     with tracing.span("one", str(given)):
