@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import re
 import threading
@@ -9,6 +10,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from http import HTTPStatus
+from typing import Any
 from urllib.parse import unquote
 
 from runtime_service.api import documents, rest_codec
@@ -32,7 +34,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
 from shared_ir.service_kit.http.hosts import Hosts
-from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse, json_bytes
+from shared_ir.service_kit.http.message import Admission, HttpRequest, HttpResponse, json_bytes, written_json
 from shared_ir.service_kit.http.metrics import METRICS, MOST_BODY, Scrape, Scrapes
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, let_go, visible
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE_PARENT
@@ -218,7 +220,13 @@ class RestApplication:
         large = _LARGE_DOCUMENT if len(text) > _LARGE_BYTES else nullcontext()
         with request.holding(json_bytes(text)), large:
             document = self._documents.read(text)
-            return document, rest_codec.tensors(document, rest)
+
+            @functools.cache
+            def written() -> Any:
+                request.hold(json_bytes(text))
+                return written_json(text)
+
+            return document, rest_codec.tensors(document, rest, written)
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return _truth({"live": self._dataplane.live()})

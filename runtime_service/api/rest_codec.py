@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import functools
 import json
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 from runtime_service.api.answers import json_values
 from runtime_service.api.parameters import place_parameters
@@ -43,15 +46,18 @@ def json_part(body: Body, json_length: str | None) -> memoryview:
     return view if json_length is None else view[: _json_length(json_length, len(view))]
 
 
-def tensors(document: Document, rest: memoryview) -> tuple[TensorData | SharedTensor, ...]:
-    """The inputs of a request; ``rest`` are the bytes behind its JSON.
+def tensors(
+    document: Document, rest: memoryview, written: Callable[[], Any] | None = None
+) -> tuple[TensorData | SharedTensor, ...]:
+    """The inputs of a request; ``rest`` are the bytes behind its JSON, which ``written`` gives once more, with fractions as their texts.
 
     Raises:
         IngotError: INVALID_ARGUMENT naming the tensor or field.
     """
     found = []
-    for each in document.inputs:
-        tensor, rest = _tensor(each, rest)
+    for at, each in enumerate(document.inputs):
+        values = None if written is None else partial(_written_values, written, at)
+        tensor, rest = _tensor(each, rest, values)
         found.append(tensor)
     if len(rest):
         raise IngotError(
@@ -121,12 +127,19 @@ def _output_head(name: str, dtype: DType, shape: tuple[int, ...]) -> bytes:
     return f'{{"name":{json.dumps(name)},"datatype":"{wire_name(dtype)}","shape":{json.dumps(list(shape))}'.encode()
 
 
-def _tensor(head: Input, rest: memoryview) -> tuple[TensorData | SharedTensor, memoryview]:
+def _written_values(written: Callable[[], Any], at: int) -> object:
+    return written()["inputs"][at]["data"]
+
+
+def _tensor(
+    head: Input, rest: memoryview, written: Callable[[], object] | None
+) -> tuple[TensorData | SharedTensor, memoryview]:
     """An input, and the bytes behind it; ``rest`` are those that no input before it had."""
     if head.place is not None:
         return SharedTensor(head.name, head.dtype, head.shape, head.place), rest
     if head.has_values:
-        return TensorData(head.name, head.dtype, from_numbers(head.values, head.dtype, head.shape, head.name)), rest
+        values = from_numbers(head.values, head.dtype, head.shape, head.name, written)
+        return TensorData(head.name, head.dtype, values), rest
     size = head.size
     if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(rest):
         raise IngotError(

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from decimal import Decimal
 from itertools import chain
 from typing import Any
 
@@ -26,15 +27,24 @@ _LARGEST: Mapping[DType, str] = {
     DType.FLOAT64: "1.7976931348623157e+308",
 }
 _MOST_SHOWN = 60
+_LOW_BITS = np.uint64((1 << 28) - 1)
+"""Of a double, which are zero where it lies half way between two numbers of a narrower type."""
+_PIECE = 1 << 14
+"""Numbers that are looked at together."""
+Written = Callable[[], object]
+"""The numbers once more, fractions as their texts."""
 
 
 class _MisfitError(ValueError):
     """Says what was received instead."""
 
 
-def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
+def from_numbers(
+    data: object, dtype: DType, shape: Sequence[int], tensor: str, written: Written | None = None
+) -> Array:
     """Numbers (a flat or nested list, or an array) as an array of ``dtype`` and ``shape``. Integers are exact, others the nearest number
-    of the type; nothing wraps, and no number becomes infinite.
+    of the type; nothing wraps, and no number becomes infinite. Doubles in a list stand for what was ``written``, which is asked for where
+    it matters.
 
     Raises:
         IngotError: INVALID_ARGUMENT, ragged, of the wrong count or kind, or out of the range of ``dtype``.
@@ -49,7 +59,7 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
         values = data if isinstance(data, np.ndarray) else _numbers(flat, dtype)
         if values.size != count:
             raise _MisfitError(f"{values.size} values")
-        return _converted(values, dtype, element, flat).reshape(shape)
+        return _converted(values, dtype, element, flat, written).reshape(shape)
     except _MisfitError as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -122,13 +132,17 @@ def _shown(value: object) -> str:
     )
 
 
-def _converted(values: Array, dtype: DType, element: np.dtype[np.generic], flat: list[Any]) -> Array:
+def _converted(
+    values: Array, dtype: DType, element: np.dtype[np.generic], flat: list[Any], written: Written | None
+) -> Array:
     """``values`` in the type of the tensor, in row-major order; ``flat`` are those of JSON that they were made of."""
     if dtype is DType.BOOL:
         _require_all(values, (values == 0) | (values == 1))
     elif dtype.is_float:
         with np.errstate(over="ignore", invalid="ignore"):
-            found = values.astype(element, order="C", copy=False)
+            found = _narrowed(values, element)
+            if flat and element.itemsize < values.itemsize:
+                _round_once(values, found, flat, written)
             if not (finite := np.isfinite(found)).all():
                 _require_all(values, finite | ~np.isfinite(values))
                 _require_written(flat)
@@ -140,6 +154,48 @@ def _converted(values: Array, dtype: DType, element: np.dtype[np.generic], flat:
         if int(values.min()) < limits.min or int(values.max()) > limits.max:
             _require_all(values, (values >= limits.min) & (values <= limits.max))
     return values.astype(element, order="C", copy=False)
+
+
+def _narrowed(values: Array, element: np.dtype[np.generic]) -> Array:
+    """The nearest numbers of the type. NOTE: ml_dtypes goes by way of float32, which rounds twice unless what is not exact is odd there."""
+    if element.kind != "V" or values.dtype != np.float64:
+        return values.astype(element, order="C", copy=False)
+    found = np.empty(values.size, element)
+    for start in range(0, values.size, _PIECE):
+        piece = values.reshape(-1)[start : start + _PIECE]
+        single = piece.astype(np.float32)
+        bits, is_exact = single.view(np.uint32), single == piece
+        bits -= np.abs(single) > np.abs(piece)
+        bits |= ~is_exact
+        found[start : start + _PIECE] = single
+    return found.reshape(values.shape)
+
+
+def _round_once(values: Array, found: Array, flat: list[Any], written: Written | None) -> None:
+    """Mend those of ``found`` that were rounded twice, to the nearest of ``values`` first: where that lies half way between two numbers of
+    the type, what it was made of says which is nearer."""
+    exact: list[Any] | None = None
+    for index in _half_way(values, found):
+        number, double = flat[index], float(values[index])
+        if type(number) is float:
+            if written is None:
+                continue
+            exact = _flat(written()) if exact is None else exact
+            number = Decimal(exact[index])
+        if number != double:
+            side = math.inf if number > double else -math.inf
+            found[index] = _narrowed(np.nextafter(values[index : index + 1], side), found.dtype)[0]
+
+
+def _half_way(values: Array, found: Array) -> Iterator[int]:
+    """Where the next lower and the next higher double become different numbers of the type, and the one between is none of it."""
+    for start in range(0, len(values), _PIECE):
+        piece = values[start : start + _PIECE]
+        is_round = (piece.view(np.uint64) & _LOW_BITS) == 0
+        at = np.flatnonzero(is_round & (found[start : start + _PIECE].astype(np.float64) != piece) & ~np.isnan(piece))
+        if at.size:
+            below, above = (_narrowed(np.nextafter(piece[at], side), found.dtype) for side in (-np.inf, np.inf))
+            yield from (at[below != above] + start).tolist()
 
 
 def _require_written(flat: list[Any]) -> None:

@@ -101,6 +101,7 @@ _SLICE_BYTES = 1 << 20
 _CONSTANTS = {"NaN": math.nan, "Infinity": WrittenInfinity("inf"), "-Infinity": WrittenInfinity("-inf")}
 """Once for all documents: each of these objects is larger than other numbers."""
 _DECODER = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
+_WRITTEN = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__, parse_float=str)
 
 
 def json_bytes(data: bytes | bytearray | memoryview) -> int:
@@ -132,8 +133,7 @@ def parse_json(data: bytes | bytearray | memoryview) -> Any:
         IngotError: INVALID_ARGUMENT, not JSON.
     """
     try:
-        text = bytes(data)
-        return _DECODER.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
+        return _decoded(_DECODER, data)
     except (ValueError, RecursionError) as error:
         where = f"at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise IngotError(
@@ -143,6 +143,16 @@ def parse_json(data: bytes | bytearray | memoryview) -> Any:
             expected="JSON of reasonable depth, in UTF-8",
             received=f"{getattr(error, 'msg', 'something else')} ({where})",
         ) from error
+
+
+def written_json(data: bytes | bytearray | memoryview) -> Any:
+    """As :func:`parse_json`, of what that has read; fractions are texts as they were written, which doubles are not exactly."""
+    return _decoded(_WRITTEN, data)
+
+
+def _decoded(decoder: json.JSONDecoder, data: bytes | bytearray | memoryview) -> Any:
+    text = bytes(data)
+    return decoder.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
 
 
 def _require_at_most(most: int, found: int, what: str) -> None:

@@ -105,3 +105,38 @@ def test_clients_that_send_json(server: RuntimeServer, kind: str, datatype: str,
     y = triton.module.InferRequestedOutput("y", binary_data=False)
     np.testing.assert_array_equal(triton.infer(datatype, [x], outputs=[y]).as_numpy("y"), values)
     triton.close()
+
+
+ROUNDED = [
+    ("FP32", "1.0000000596046447753906251", 1.0000001192092896),
+    ("FP32", "1.0000000596046447753906249", 1.0),
+    ("FP32", "1.000000059604644775390625", 1.0),  # half way: the even one
+    ("FP32", "1.00000017881393432617187499", 1.0000001192092896),
+    ("FP32", "3.40282356779733661637539395458142568447e38", 3.4028234663852886e38),
+    ("FP32", str(2**60 + 2**36 + 1), 2.0**60 + 2.0**37),
+    ("FP32", str(2**60 + 2**36 - 1), 2.0**60),
+    (
+        "FP32",
+        "7.00649232162408535461864791644958065640130970938257885878534141944895541342930300743319094181060791015625001e-46",
+        2**-149,
+    ),
+    ("FP16", "2049.0000000000000000001", 2050.0),
+    ("FP16", "2049", 2048.0),
+    ("FP16", "-2050.9999999999999999999", -2050.0),
+    ("FP16", "65519.99999999999999999999", 65504.0),
+    ("BF16", "257.00000000000000000001", 258.0),
+    ("BF16", "2.5700000000000000000001e2", 258.0),
+    ("BF16", "256.99999999999999999999", 256.0),
+    ("FP64", "1.0000000596046447753906251", 1.0000000596046448),
+]
+
+
+@pytest.mark.parametrize(("datatype", "text", "nearest"), ROUNDED)
+def test_numbers_are_rounded_once(server: RuntimeServer, datatype: str, text: str, nearest: float) -> None:
+    assert sent(server, datatype, f"[0.5, {text}]") == (200, [0.5, nearest])
+    assert sent(server, datatype, f"[[{text}], [NaN]]")[1][0] == nearest
+
+
+def test_what_is_nearest_to_infinity_is_refused(server: RuntimeServer) -> None:
+    assert sent(server, "FP16", "[0, 65520.0]")[0] == 400
+    assert sent(server, "FP16", "[0, 65520.00000000000000000001]")[0] == 400

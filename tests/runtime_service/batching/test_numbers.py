@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import random
+from decimal import Decimal, localcontext
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,7 +18,7 @@ from runtime_service.batching.numbers import from_numbers
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.http.message import parse_json
+from shared_ir.service_kit.http.message import parse_json, written_json
 
 INTEGERS = [d for d in DType if d in {DType.of(np.zeros(0, t)) for t in "bhiqBHIQ"}]
 FLOATS = [DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32, DType.FLOAT64]
@@ -115,3 +117,23 @@ def refused(text: str, dtype: DType, received: str) -> None:
     assert received in error.received
     assert "values for" in error.expected
     assert len(str(error)) < 500
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.BFLOAT16, DType.FLOAT32])
+def test_what_is_beside_the_middle_of_two_numbers_becomes_the_nearer_one(dtype: DType) -> None:
+    kept, source = storage_dtype(dtype), random.Random(dtype.value)
+    word = np.dtype(f"u{kept.itemsize}")
+    largest = int(np.array(np.inf).astype(kept).view(word)) - 1
+    codes = [0, 1, 2, largest - 1, *(source.randrange(largest) for _ in range(300))]
+    below, above = (np.array([c + more for c in codes], word).view(kept).astype(np.float64).tolist() for more in (0, 1))
+    texts, nearest = [], []
+    with localcontext(prec=1500):
+        for code, low, high in zip(codes, below, above, strict=True):
+            middle = (Fraction(low) + Fraction(high)) / 2
+            exact = Decimal(middle.numerator) / Decimal(middle.denominator)
+            less, more = exact * (1 - Decimal("1e-30")), exact * (1 + Decimal("1e-30"))
+            texts += [str(less), str(exact), str(more), f"-{more}"]
+            nearest += [low, high if code % 2 else low, high, -high]
+    text = f"[{','.join(texts)}]".encode()
+    found = from_numbers(parse_json(text), dtype, (len(texts),), "x", lambda: written_json(text))
+    assert found.astype(np.float64).tolist() == nearest
