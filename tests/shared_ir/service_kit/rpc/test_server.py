@@ -512,7 +512,7 @@ def test_one_peer_leaves_room_for_others(running: Running, monkeypatch: pytest.M
     assert status(crowd.events(StreamEnded, last), last) == "8"
     since = time.monotonic()
     for call in running.server._calls:
-        call.watched.since = since  # all are late at once: were some let go before others, these would be no crowd any more
+        call.watched.since = since  # all are late at once: of some that are let go first, the rest would be no crowd
     mine = other.call("/s/Echo", b"x")
     assert status(other.events(StreamEnded, mine), mine) == "0"
     until(lambda: not running.server._calls)  # they have let the server wait for too long
