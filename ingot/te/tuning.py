@@ -213,12 +213,14 @@ class _Log:
     def known(self) -> Sequence[TrialRecord]:
         return () if self.journal is None else self.journal.read_new()
 
-    def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
-        return candidates if self.journal is None else self.journal.claim(workload, target, candidates)
+    def claim(
+        self, workload: str, target: str, candidates: Sequence[str], methods: Sequence[str] = ()
+    ) -> Sequence[str]:
+        return candidates if self.journal is None else self.journal.claim(workload, target, candidates, methods)
 
-    def give_back(self, workload: str, target: str, candidates: Sequence[str]) -> None:
+    def give_back(self, workload: str, target: str, candidates: Sequence[str], methods: Sequence[str] = ()) -> None:
         if self.journal is not None:
-            self.journal.give_back(workload, target, candidates)
+            self.journal.give_back(workload, target, candidates, methods)
 
     def append(self, records: Iterable[TrialRecord]) -> None:
         new = list(records)

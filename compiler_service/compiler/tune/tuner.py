@@ -47,10 +47,12 @@ _LEAST_SHARE = 0.001
 class TrialLog(Protocol):
     """Where trials are written down as they end, and which tuners at work on the same tasks share."""
 
-    def claim(self, workload: str, target: str, candidates: Sequence[str]) -> Sequence[str]:
-        """Those of ``candidates``, digests, that nobody else has measured or measures."""
+    def claim(
+        self, workload: str, target: str, candidates: Sequence[str], methods: Sequence[str] = ()
+    ) -> Sequence[str]:
+        """Those of ``candidates``, digests, that nobody else has measured or measures where these ``methods`` may be used."""
 
-    def give_back(self, workload: str, target: str, candidates: Sequence[str]) -> None:
+    def give_back(self, workload: str, target: str, candidates: Sequence[str], methods: Sequence[str] = ()) -> None:
         """Candidates that were claimed and are not measured."""
 
     def append(self, records: Iterable[TrialRecord]) -> None:
@@ -223,7 +225,7 @@ class Tuner:
                 self.log.append([self.remembering.record(task, tried)])
                 claimed -= {tried.candidate.digest} if tried.candidate is not None else set()
         finally:  # what was not measured, somebody else may
-            self.log.give_back(task.workload.digest, self.remembering.target, sorted(claimed))
+            self.log.give_back(task.workload.digest, self.remembering.target, sorted(claimed), self.remembering.methods)
         task.gained(before)
         self._confirm(task, _WORTH_CONFIRMING)
 
@@ -261,7 +263,8 @@ class Tuner:
 
     def _claimed(self, task: TuningTask, candidate: Candidate) -> bool:
         """Whether it is this tuner's to measure."""
-        return bool(self.log.claim(task.workload.digest, self.remembering.target, [candidate.digest]))
+        about = self.remembering
+        return bool(self.log.claim(task.workload.digest, about.target, [candidate.digest], about.methods))
 
     def _confirm(self, task: TuningTask, worth: float) -> None:
         """Measure the best candidate again beside the default, where it gained more than ``worth`` since that was done last."""

@@ -19,8 +19,9 @@ _START_FIELD = 19
 _ENDED = "ZXx"
 """States of a process that has ended, and that nobody has waited for."""
 
-Task = tuple[str, str, str]
-"""A workload, a target, a version of the compiler: trials of one are of no use to another."""
+Task = tuple[str, str, str, tuple[str, ...]]
+"""A workload, a target, a version of the compiler, and the methods that may be used, sorted: trials of one are of no use to another, since
+each has a default schedule of its own that they are compared with."""
 
 
 @dataclass(frozen=True)

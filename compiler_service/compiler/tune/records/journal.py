@@ -50,7 +50,9 @@ class Journal:
                 self.unreadable = self.unreadable.and_one(entry)
         return tuple(found)
 
-    def claim(self, workload: str, target: str, candidates: Sequence[str]) -> tuple[str, ...]:
+    def claim(
+        self, workload: str, target: str, candidates: Sequence[str], methods: Sequence[str] = ()
+    ) -> tuple[str, ...]:
         """Those of ``candidates`` that nobody has measured and nobody is measuring, which are this process's to measure now.
 
         Claims of a process that has ended count no more.
@@ -59,8 +61,9 @@ class Journal:
             workload: digest of what is computed.
             target: canonical text.
             candidates: digests (:attr:`TrialRecord.candidate`).
+            methods: that may be used (:attr:`TrialRecord.methods`).
         """
-        task = (workload, target, compiler_version())
+        task = (workload, target, compiler_version(), tuple(sorted(methods)))
         with self._told(), holding_lines(self._path) as held:
             self._look()
             free = self._taken.free(task, candidates)
@@ -69,9 +72,9 @@ class Journal:
                 self._look()
         return free
 
-    def give_back(self, workload: str, target: str, candidates: Sequence[str]) -> None:
+    def give_back(self, workload: str, target: str, candidates: Sequence[str], methods: Sequence[str] = ()) -> None:
         """Candidates that this process claimed and does not measure, since the device is lost or the time is over."""
-        task = (workload, target, compiler_version())
+        task = (workload, target, compiler_version(), tuple(sorted(methods)))
         claim = TrialClaim(task, tuple(candidates), Claimant.this_process(), time.time(), gives_back=True)
         with self._told():
             add_lines(self._path, write_claim(claim) if candidates else b"")
@@ -92,6 +95,7 @@ class Journal:
     def _look(self) -> None:
         for entry in read_entries(self._known.read_new()):
             if isinstance(entry, TrialRecord):
-                self._taken.measured((entry.workload, entry.target, entry.compiler), entry.candidate)
+                task = (entry.workload, entry.target, entry.compiler, tuple(sorted(entry.methods)))
+                self._taken.measured(task, entry.candidate)
             elif isinstance(entry, TrialClaim):
                 self._taken.claimed(entry)

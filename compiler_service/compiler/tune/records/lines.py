@@ -63,8 +63,9 @@ def write_lines(records: Iterable[TrialRecord]) -> bytes:
 
 def write_claim(claim: TrialClaim) -> bytes:
     """A claim as its line."""
-    workload, target, compiler = claim.task
+    workload, target, compiler, methods = claim.task
     entry = {"workload": workload, "target": target, "compiler": compiler, "candidates": list(claim.candidates)}
+    entry |= {"methods": list(methods)} if methods else {}
     return _line(_GIVEN_BACK if claim.gives_back else _CLAIM, entry | {"by": asdict(claim.by), "time": claim.time})
 
 
@@ -146,7 +147,10 @@ def _claim(entry: Mapping[str, Any]) -> TrialClaim:
     by = Claimant(_whole(entry["by"]["pid"]), _whole(entry["by"]["began"]), _text("place", entry["by"]["place"]))
     candidates = tuple(_text("candidates", c) for c in _list("candidates", entry["candidates"]))
     gives_back = entry["kind"] == _GIVEN_BACK
-    return TrialClaim((workload, target, compiler), candidates, by, _seconds("time", entry["time"]), gives_back)
+    methods = tuple(sorted(_text("methods", name) for name in _list("methods", entry.get("methods", []))))
+    return TrialClaim(
+        (workload, target, compiler, methods), candidates, by, _seconds("time", entry["time"]), gives_back
+    )
 
 
 def _text(name: str, value: Any) -> str:

@@ -60,6 +60,8 @@ def test_what_is_claimed_or_measured_is_not_given_again(tmp_path: Path) -> None:
     assert Journal(path).claim(W, T, [*names, names[3]]) == (names[3],)
     assert journal.claim(W, T, names) == ()
     assert journal.claim("another", T, names[:1]) == (names[0],)
+    assert Journal(path).claim(W, T, names[:1], ["strassen"]) == (names[0],), "beside another default schedule"
+    assert Journal(path).claim(W, T, names[:1], ["strassen"]) == ()
     assert journal.claim(W, "elsewhere", names[:1]) == (names[0],)
 
 
