@@ -54,7 +54,7 @@ def test_a_model_is_tuned_by_two_devices_of_which_one_is_lost(model: Path, tmp_p
                     known.append(len(trials_of(records)))
                     other.kill()
 
-            result = ingot.tune(model, seconds=25, records=records, measurer=devices, progress=progress)
+            result = ingot.tune(model, seconds=45, records=records, measurer=devices, progress=progress)
         finally:
             devices.close()
     trials = trials_of(records)
