@@ -227,8 +227,9 @@ class _Run:
         return [book.best(workload, result.methods) or record for workload, record in settled.items()]
 
     def _lines(self) -> bytes:
+        """None where somebody has removed the file meanwhile."""
         with told("the tuning records cannot be read", self.records):
-            return self.records.read_bytes()
+            return self.records.read_bytes() if self.records.exists() else b""
 
     def _book(self, lines: bytes) -> RecordBook:
         with compiler():

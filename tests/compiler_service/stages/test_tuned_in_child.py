@@ -64,7 +64,7 @@ def test_a_tuner_goes_on_when_its_records_are_replaced(
             replace(records)
             left.append(on_record(records) if records.exists() else ())
 
-    result = tune_during(model, records, disturb, 8)
+    result = tune_during(model, records, disturb, 20)
     (kept,) = left
     found = on_record(records)
     assert bool(kept) == (replace is keep_all)
