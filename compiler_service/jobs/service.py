@@ -113,9 +113,9 @@ class JobService:
                 expected=f"at most {self._max_jobs} unfinished jobs",
                 remedy="Submit again later.",
             )
-        self.store.quota.reserve(record.source.namespace, submission.unfinished_jobs, job)
-        if not self._create(record):
-            return same_order(self.get(job), submission, options)
+        with self.store.quota.reserving(record.source.namespace, submission.unfinished_jobs, job):
+            if not self._create(record):
+                return same_order(self.get(job), submission, options)
         leads = [self._join(record, number) for number, target in enumerate(targets) if not target.cache_hit]
         for target in targets:
             self._counters.cache("hit" if target.cache_hit else "miss")

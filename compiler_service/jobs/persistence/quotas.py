@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from redis import Redis
+from redis.exceptions import RedisError
 
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -32,13 +35,15 @@ class JobQuota:
         self._redis: Any = redis
         self._enter = self._redis.register_script(_ENTER)
 
-    def reserve(self, namespace: str, limit: int, job: str) -> None:
-        """Room for ``job``, which counts from now on; no ``limit`` is none.
+    @contextmanager
+    def reserving(self, namespace: str, limit: int, job: str) -> Iterator[None]:
+        """Around what makes ``job``, which counts from now on; no ``limit`` is none. Where that fails, the room is free again.
 
         Raises:
             IngotError: RESOURCE_EXHAUSTED.
         """
         if not (namespace and limit):
+            yield
             return
         now = time.time()
         arguments: list[str | float] = [limit, job, now, now + _RESERVED_SECONDS]
@@ -50,6 +55,13 @@ class JobQuota:
                 expected=f"at most {limit}",
                 remedy="Submit again when one has finished, or cancel one.",
             )
+        try:
+            yield
+        except BaseException:
+            with suppress(RedisError):  # then it is free in a minute
+                if self._redis.zscore("ingot:active", job) is None:  # else another call has made it
+                    self.forget(namespace, job)
+            raise
 
     def count(self, pipe: Any, namespace: str, job: str, created: float) -> None:
         """By ``pipe``, together with what makes it an unfinished job."""

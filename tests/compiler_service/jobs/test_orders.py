@@ -115,6 +115,23 @@ def test_jobs_that_redis_has_lost_count_for_their_namespace_again(installation: 
 
 
 @services
+def test_an_order_that_could_not_be_kept_takes_no_place(
+    installation: Installation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    process = installation.process()
+    vision: dict[str, Any] = {"namespace": "vision", "unfinished_jobs": 1}
+
+    def away(*_: object) -> bool:
+        raise IngotError(ErrorCode.UNAVAILABLE, "the store is away")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(process.service, "_create", away)
+        with pytest.raises(IngotError, match="away"):
+            process.submit(MODEL, "a", **vision)
+    assert process.submit(MODEL, "a", **vision).state is JobState.QUEUED
+
+
+@services
 def test_who_dies_between_the_end_of_a_job_and_its_count_leaves_the_place_free(installation: Installation) -> None:
     process = installation.process()
     vision: dict[str, Any] = {"namespace": "vision", "unfinished_jobs": 1}
